@@ -1,0 +1,22 @@
+"""gristmill runs open-weight language models from their raw files: `LLM("model.gguf").generate(...)`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gristmill.types import Finish, ModelConfig, SamplingParams, TokenEvent
+
+if TYPE_CHECKING:
+    from gristmill.llm import LLM, CompletionOutput, RequestOutput
+
+__version__ = "0.1.0"
+__all__ = ["LLM", "CompletionOutput", "Finish", "ModelConfig", "RequestOutput", "SamplingParams", "TokenEvent"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load `LLM` and its outputs on first use, so that `import gristmill` stays light."""
+    if name in ("LLM", "CompletionOutput", "RequestOutput"):
+        import gristmill.llm as llm
+
+        return getattr(llm, name)
+    raise AttributeError(f"module 'gristmill' has no attribute {name!r}")

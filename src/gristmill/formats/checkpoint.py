@@ -1,0 +1,77 @@
+"""What every model file looks like once opened: metadata, names, and weights that still hold the file's own bytes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gristmill.formats.qtypes import QType
+
+
+class ModelFormatError(ValueError):
+    """A model file is not what it claims to be; the message names the file, the field or tensor, and the remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """One tensor as its file stores it.
+
+    name       the tensor's name in the file, for errors
+    data       uint8 [n_bytes], C-contiguous, usually a read-only view of the file's memory map
+    qtype      how `data` encodes numbers
+    shape      logical shape, outermost first: (n,), (rows, cols) or (n_experts, rows, cols); cols are contiguous
+    scales     the second array of types that keep scales apart: float32 for Q8_GROUPS, uint8 (E8M0) for MXFP4_SPLIT
+    row_order  int32 [rows]: logical row r is stored as row `row_order[r]`; None when they are the same
+    """
+
+    name: str
+    data: NDArray[np.uint8]
+    qtype: QType
+    shape: tuple[int, ...]
+    scales: NDArray[Any] | None = None
+    row_order: NDArray[np.int32] | None = None
+
+    @property
+    def n_elements(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    def take_rows(self, order: NDArray[np.int32]) -> Weight:
+        """The same bytes seen with rows in another order (or with fewer rows): row r becomes row `order[r]`."""
+        order = order.astype(np.int32)
+        if self.row_order is not None:
+            order = self.row_order[order]
+        shape = (*self.shape[:-2], len(order), self.shape[-1])
+        return dataclasses.replace(self, shape=shape, row_order=order)
+
+
+class Checkpoint(Protocol):
+    """An opened model: a file, a set of split files, or a folder. Reading never runs code and never trusts a count."""
+
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def format(self) -> str:
+        """'gguf', 'safetensors' (Hugging Face layout), 'gpt-oss' (OpenAI's original layout) or 'llama2c'."""
+        ...
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """GGUF key-values; or config.json as parsed; or the llama2.c header's fields by name."""
+        ...
+
+    def names(self) -> Iterable[str]: ...
+
+    def get(self, name: str) -> Weight:
+        """The tensor `name`; KeyError when the file has none."""
+        ...
+
+    def release(self, weight: Weight) -> None:
+        """Tell the system that the pages behind `weight` are not needed soon (they stay readable)."""
+        ...

@@ -1,0 +1,45 @@
+"""How files encode numbers: block sizes, and numpy dequantization that defines what every kernel must compute."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class QType(Enum):
+    """Number encodings. value = (name, elements a block, bytes a block); GGUF's names, sizes and layouts (ggml-common.h).
+
+    MXFP4_SPLIT  as in gpt-oss safetensors: `data` holds 16 bytes for 32 elements, element 2j in the low and 2j+1 in the
+                 high nibble of byte j; `scales` holds one E8M0 byte for each block
+    Q8_GROUPS    as in llama2.c v2: `data` holds int8, `scales` one float32 for each group of
+                 n_elements / len(scales) consecutive elements of the flattened tensor
+    """
+
+    F32 = ("f32", 1, 4)
+    F16 = ("f16", 1, 2)
+    BF16 = ("bf16", 1, 2)
+    Q4_0 = ("q4_0", 32, 18)
+    Q4_1 = ("q4_1", 32, 20)
+    Q5_0 = ("q5_0", 32, 22)
+    Q5_1 = ("q5_1", 32, 24)
+    Q8_0 = ("q8_0", 32, 34)
+    Q2_K = ("q2_k", 256, 84)
+    Q3_K = ("q3_k", 256, 110)
+    Q4_K = ("q4_k", 256, 144)
+    Q5_K = ("q5_k", 256, 176)
+    Q6_K = ("q6_k", 256, 210)
+    IQ4_NL = ("iq4_nl", 32, 18)
+    MXFP4 = ("mxfp4", 32, 17)
+    MXFP4_SPLIT = ("mxfp4_split", 32, 16)
+    Q8_GROUPS = ("q8_groups", 1, 1)
+
+    @property
+    def label(self) -> str:
+        return self.value[0]
+
+    @property
+    def block_size(self) -> int:
+        return self.value[1]
+
+    @property
+    def block_bytes(self) -> int:
+        return self.value[2]

@@ -1,0 +1,1 @@
+"""The decoder, and the naming and checking that turns a checkpoint into one."""

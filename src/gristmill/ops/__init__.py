@@ -1,0 +1,1 @@
+"""Operations on arrays, each defined by `reference` and computed by a backend."""

@@ -1,0 +1,140 @@
+"""The nouns of gristmill: what a model is, what a request asks, what a step computes. Standard library only, all frozen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class RopeConfig:
+    """Rotary position embedding with any scaling already worked in.
+
+    inv_freq  head_dim / 2 angles (radians) per position; dimension i turns with dimension i + head_dim / 2
+    scale     factor on cos and sin (YaRN's attention factor; 1.0 elsewhere)
+    """
+
+    inv_freq: tuple[float, ...]
+    scale: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class MoeConfig:
+    """A mixture of experts: each token uses the `n_active` of `n_experts` that its router ranks highest."""
+
+    n_experts: int
+    n_active: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """A decoder's dimensions, the same for every family. windows[i] is layer i's sliding window in tokens, 0 for all."""
+
+    arch: str
+    vocab_size: int
+    n_layers: int
+    d_model: int
+    n_heads: int
+    n_kv_heads: int
+    head_dim: int
+    d_ff: int
+    norm_eps: float
+    rope: RopeConfig
+    windows: tuple[int, ...]
+    max_context: int
+    tied_head: bool
+    swiglu_limit: float = 0.0  # gpt-oss clamps the gate and up projections there; 0 means plain SwiGLU
+    moe: MoeConfig | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How to choose tokens; names and meanings as in vLLM.
+
+    temperature  0 is greedy
+    top_k        0 keeps all; top_p 1 keeps all; min_p 0 keeps all. Temperature is applied first
+    seed         None draws a fresh one for each request
+    max_tokens   None generates until a stop or the end of the context
+    stop         strings that end the text; they are not part of it
+    logprobs     None, or how many alternatives to report beside each chosen token
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int | None = None
+    max_tokens: int | None = 16
+    min_tokens: int = 0
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    logprobs: int | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.stop, str):
+            object.__setattr__(self, "stop", (self.stop,))
+        object.__setattr__(self, "stop", tuple(self.stop))
+        object.__setattr__(self, "stop_token_ids", tuple(self.stop_token_ids))
+        _check("temperature", self.temperature, 0.0, 100.0)
+        _check("top_k", self.top_k, 0, 2**31 - 1)
+        _check("top_p", self.top_p, 0.0, 1.0, open_low=True)
+        _check("min_p", self.min_p, 0.0, 1.0)
+        _check("min_tokens", self.min_tokens, 0, 2**31 - 1)
+        if self.max_tokens is not None:
+            _check("max_tokens", self.max_tokens, 1, 2**31 - 1)
+        if self.seed is not None:
+            _check("seed", self.seed, -(2**63), 2**64 - 1)
+        if self.logprobs is not None:
+            _check("logprobs", self.logprobs, 0, 1000)
+        if any(not s for s in self.stop):
+            raise ValueError("stop: an empty string would stop at once; leave it out")
+
+
+def _check(field: str, value: float, low: float, high: float, open_low: bool = False) -> None:
+    if not isinstance(value, int | float) or not (low < value <= high if open_low else low <= value <= high):
+        raise ValueError(f"{field} must be {'over' if open_low else 'at least'} {low} and at most {high}, not {value!r}")
+
+
+class Finish(Enum):
+    """Why a sequence ended; values as in the OpenAI API."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    ABORT = "abort"
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Everything that changes from step to step, as backend arrays, complete when constructed.
+
+    T tokens of S sequences (a sequence's tokens are consecutive rows), R rows to compute logits for.
+
+    tokens        int32 [T]
+    positions     int32 [T]       absolute position of each token in its sequence
+    slots         int32 [T]       where the token's k and v go: block id * block size + offset
+    query_start   int32 [S + 1]   rows query_start[s] .. query_start[s + 1] belong to sequence s
+    seq_lens      int32 [S]       tokens in the cache after this step
+    block_tables  int32 [S, B]    block ids of each sequence in order; unused entries are 0
+    sample_rows   int32 [R]       rows whose logits are wanted
+    """
+
+    tokens: Any
+    positions: Any
+    slots: Any
+    query_start: Any
+    seq_lens: Any
+    block_tables: Any
+    sample_rows: Any
+
+
+@dataclass(frozen=True, slots=True)
+class TokenEvent:
+    """One generated token. `text` may be empty while a character or a stop string is incomplete."""
+
+    token_id: int
+    text: str
+    logprob: float | None
+    top_logprobs: tuple[tuple[int, float], ...]
+    finish: Finish | None
