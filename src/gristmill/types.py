@@ -118,6 +118,9 @@ class Batch:
     seq_lens      int32 [S]       tokens in the cache after this step
     block_tables  int32 [S, B]    block ids of each sequence in order; unused entries are 0
     sample_rows   int32 [R]       rows whose logits are wanted
+    and for each of these rows, how its next token is chosen (see SamplingParams):
+    temperature float32 [R], top_k int32 [R], top_p float32 [R], min_p float32 [R], seeds uint64 [R],
+    next_positions int64 [R] (of the token to be chosen: randomness depends on seed and position alone)
     """
 
     tokens: Any
@@ -127,6 +130,12 @@ class Batch:
     seq_lens: Any
     block_tables: Any
     sample_rows: Any
+    temperature: Any
+    top_k: Any
+    top_p: Any
+    min_p: Any
+    seeds: Any
+    next_positions: Any
 
 
 @dataclass(frozen=True, slots=True)
