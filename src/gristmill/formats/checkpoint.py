@@ -18,6 +18,25 @@ class ModelFormatError(ValueError):
     """A model file is not what it claims to be; the message names the file, the field or tensor, and the remedy."""
 
 
+DAMAGED = "the file is damaged or incomplete: download or convert it again"
+
+
+def bad_file(path: Path, where: str, problem: str, remedy: str = DAMAGED) -> ModelFormatError:
+    """The error for `path`: where (field or tensor, already `shown`), what is wrong with which value, what to do."""
+    return ModelFormatError(f"{shown_path(path)}: {where}: {problem}; {remedy}")
+
+
+def shown(value: object) -> str:
+    """`value` as an error may show it: on one line, control characters escaped, cut when long."""
+    text = repr(value[:100] if isinstance(value, str | bytes) else value)
+    return text if len(text) <= 120 else f"{text[:117]}..."
+
+
+def shown_path(path: Path) -> str:
+    """`path` without control characters."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(path))
+
+
 @dataclass(frozen=True, slots=True)
 class Weight:
     """One tensor as its file stores it.

@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class QType(Enum):
-    """Number encodings. value = (name, elements a block, bytes a block); GGUF's names, sizes and layouts (ggml-common.h).
+    """Number encodings. value = (name, elements a block, bytes a block); GGUF's names, sizes, layouts (ggml-common.h).
 
     MXFP4_SPLIT  as in gpt-oss safetensors: `data` holds 16 bytes for 32 elements, element 2j in the low and 2j+1 in the
                  high nibble of byte j; `scales` holds one E8M0 byte for each block
