@@ -61,11 +61,14 @@ class Weight:
         return int(np.prod(self.shape, dtype=np.int64))
 
     def take_rows(self, order: NDArray[np.int32]) -> Weight:
-        """The same bytes seen with rows in another order (or with fewer rows): row r becomes row `order[r]`."""
+        """The same bytes seen with rows in another order (or with fewer rows): row r becomes row `order[r]`.
+
+        A vector's rows are its elements; a stack of experts has every expert's rows taken alike.
+        """
         order = order.astype(np.int32)
         if self.row_order is not None:
             order = self.row_order[order]
-        shape = (*self.shape[:-2], len(order), self.shape[-1])
+        shape = (*self.shape[:-2], len(order), self.shape[-1]) if len(self.shape) > 1 else (len(order),)
         return dataclasses.replace(self, shape=shape, row_order=order)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gristmill.formats.checkpoint import Weight, bad_file, shown
-from gristmill.formats.mapped import MappedFile
+from gristmill.formats.mapped import MappedFile, release_weight
 from gristmill.formats.qtypes import QType
 
 MAGIC = struct.pack("<I", 0x616B3432)
@@ -88,9 +88,7 @@ class Llama2cCheckpoint:
         return Weight(name, data, QType.Q8_GROUPS, entry.shape, scales)
 
     def release(self, weight: Weight) -> None:
-        self._file.release(weight.data)
-        if weight.scales is not None:
-            self._file.release(weight.scales)
+        release_weight([self._file], weight)
 
 
 def is_plausible_v0(start: bytes) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import mmap
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gristmill.formats.checkpoint import bad_file
+from gristmill.formats.checkpoint import Weight, bad_file
 
 
 class MappedFile:
@@ -17,8 +18,8 @@ class MappedFile:
     __slots__ = ("_address", "_bytes", "_map", "path", "size")
 
     def __init__(self, path: Path) -> None:
-        if path.exists() and not path.is_file():
-            raise bad_file(path, "file", "is not a regular file", "give a model file or a folder that holds one")
+        if not path.is_file():
+            raise bad_file(path, "file", "is missing or not a regular file")
         with path.open("rb") as file:
             self.size = file.seek(0, 2)
             if self.size == 0:
@@ -49,6 +50,14 @@ class MappedFile:
         last = stop // mmap.PAGESIZE * mmap.PAGESIZE
         if last > first:
             self._map.madvise(mmap.MADV_DONTNEED, first, last - first)
+
+
+def release_weight(files: Iterable[MappedFile], weight: Weight) -> None:
+    """Drop the pages behind `weight` (under any name, rows in any order) wherever they lie in `files`."""
+    for file in files:
+        file.release(weight.data)
+        if weight.scales is not None:
+            file.release(weight.scales)
 
 
 def _address(data: NDArray[np.generic]) -> int:
