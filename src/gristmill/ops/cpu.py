@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from gristmill import _kernels
 from gristmill.formats.checkpoint import Weight
-from gristmill.formats.qtypes import QType, dequantize
+from gristmill.formats.dequantize import dequantize
+from gristmill.formats.qtypes import QType
 from gristmill.types import Batch, RopeConfig
 
 Array = NDArray[Any]

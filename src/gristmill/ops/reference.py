@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gristmill.formats.checkpoint import Weight
-from gristmill.formats.qtypes import QType, dequantize
+from gristmill.formats.dequantize import dequantize
+from gristmill.formats.qtypes import QType
 from gristmill.ops.interface import BLOCK_SIZE
 from gristmill.types import Batch, RopeConfig
 
