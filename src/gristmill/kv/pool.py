@@ -29,4 +29,5 @@ class BlockPool:
 
     def check(self) -> None:
         """Every block is either free or taken, once."""
-        assert len(self._free) == len(set(self._free)) and self._taken.isdisjoint(self._free)
+        assert len(self._free) == len(set(self._free))
+        assert self._taken.isdisjoint(self._free)

@@ -87,7 +87,12 @@ class _Loader:
 
     def report(self) -> None:
         for label, n in self._requantized.items():
-            logger.warning("%s: %d %s tensors re-quantized to q8_0, no kernel reads that type", self._checkpoint.path.name, n, label)
+            logger.warning(
+                "%s: %d %s tensors re-quantized to q8_0, no kernel reads that type",
+                self._checkpoint.path.name,
+                n,
+                label,
+            )
         if self._progress:
             self._progress(self._total, self._total)
 

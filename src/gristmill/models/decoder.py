@@ -1,5 +1,8 @@
-"""THE forward pass: one decoder for Llama, Mistral, Qwen2, Qwen3 and gpt-oss. It knows neither files nor number formats nor
-hardware: weights and arrays belong to `ops`, and what a family lacks is None."""
+"""THE forward pass: one decoder for Llama, Mistral, Qwen2, Qwen3 and gpt-oss.
+
+It knows neither files nor number formats nor hardware: weights and arrays belong to `ops`, and what a family lacks is
+None.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ class Decoder:
     head: Linear  # [vocab_size, d_model], the same object as `embed` where they are tied
 
     def forward(self, ops: Ops, batch: Batch, kv: KvCache) -> Any:
-        """Run T tokens, write their keys and values to the cache, return logits [R, vocab_size] of batch.sample_rows."""
+        """Run T tokens, write their keys and values to the cache; logits [R, vocab_size] of batch.sample_rows."""
         eps = self.config.norm_eps
         angles = ops.rope_angles(batch.positions, self.config.rope)
         x = ops.embed(self.embed, batch.tokens)  # [T, d_model]

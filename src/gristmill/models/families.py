@@ -48,7 +48,9 @@ def _dotted(name: str) -> str:
 
 
 def _underscored(name: str) -> str:
-    return name.removesuffix("_weight").removesuffix(".weight") + ("_bias" if name.endswith(("_weight", "_proj")) else ".bias")
+    return name.removesuffix("_weight").removesuffix(".weight") + (
+        "_bias" if name.endswith(("_weight", "_proj")) else ".bias"
+    )
 
 
 _HF_LAYER = "model.layers.{i}."
@@ -156,14 +158,14 @@ def names_of(checkpoint: Checkpoint, config: ModelConfig) -> Names:
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """Rows of a linear layer, in the decoder's order: weight [rows, cols] or [E, rows, cols], bias [rows] or [E, rows]."""
+    """Rows of a linear layer in the decoder's order: weight [rows, cols] or [E, rows, cols], bias likewise."""
 
     weight: Weight
     bias: NDArray[np.float32] | None
 
 
 class Tensors:
-    """The decoder's weights by their role, whatever the file calls them. Remembers which of the file's names it gave out."""
+    """The decoder's weights by their role, whatever the file calls them; remembers which names it gave out."""
 
     def __init__(self, checkpoint: Checkpoint, config: ModelConfig) -> None:
         self._checkpoint = checkpoint
@@ -218,7 +220,9 @@ class Tensors:
         n_q, n_kv = c.n_heads * c.head_dim, c.n_kv_heads * c.head_dim
         if names.qkv:
             return [self._linear(names.qkv, n_q + 2 * n_kv, c.d_model, i)]
-        q, k, v = (self._linear(name, n, c.d_model, i) for name, n in ((names.q, n_q), (names.k, n_kv), (names.v, n_kv)))
+        q, k, v = (
+            self._linear(name, n, c.d_model, i) for name, n in ((names.q, n_q), (names.k, n_kv), (names.v, n_kv))
+        )
         if names.paired_rope:
             q, k = _take(q, _halves(c.n_heads, c.head_dim)), _take(k, _halves(c.n_kv_heads, c.head_dim))
         return [q, k, v]

@@ -44,7 +44,9 @@ def _hugging_face(checkpoint: Checkpoint) -> ModelConfig:
     f = Fields(checkpoint.path, checkpoint.metadata)
     model_type = f.raw("model_type")
     if model_type not in _HF_ARCHS:
-        raise f.error("model_type", f"is {shown(model_type)}, gristmill runs {', '.join(_HF_ARCHS)}", "use one of these")
+        raise f.error(
+            "model_type", f"is {shown(model_type)}, gristmill runs {', '.join(_HF_ARCHS)}", "use one of these"
+        )
     arch = _HF_ARCHS[model_type]
     activation = "silu"  # gpt-oss's clamped SwiGLU goes by that name too
     if f.raw("hidden_act") not in (None, activation):
@@ -109,7 +111,9 @@ def _hf_rope(f: Fields, arch: str, head_dim: int) -> RopeConfig:
         fast, slow = r.float("beta_fast", 32.0), r.float("beta_slow", 1.0)
         inv_freq = rope.yarn(theta, head_dim, factor, original, fast, slow, r.bool("truncate", True))
         return _rope(inv_freq, r.float("attention_factor", rope.yarn_scale(factor)))
-    raise r.error("rope_type", f"is {shown(kind)}; gristmill knows default, linear, llama3 and yarn", "use another model")
+    raise r.error(
+        "rope_type", f"is {shown(kind)}; gristmill knows default, linear, llama3 and yarn", "use another model"
+    )
 
 
 def _hf_windows(f: Fields, arch: str, n_layers: int) -> tuple[int, ...]:
@@ -143,7 +147,9 @@ def _gguf(checkpoint: Checkpoint) -> ModelConfig:
     f = Fields(checkpoint.path, checkpoint.metadata, f"{arch}.")
     names = set(checkpoint.names())
     if "token_embd.weight" not in names:
-        raise bad_file(checkpoint.path, "tensor 'token_embd.weight'", "is missing", "this file may hold a vocabulary alone")
+        raise bad_file(
+            checkpoint.path, "tensor 'token_embd.weight'", "is missing", "this file may hold a vocabulary alone"
+        )
     n_heads = f.int("attention.head_count", LIMIT_COUNT)
     d_model = f.int("embedding_length", LIMIT_WIDTH)
     head_dim = f.int("attention.key_length", LIMIT_WIDTH, max(1, d_model // n_heads))
@@ -194,7 +200,9 @@ def _gguf_rope(checkpoint: Checkpoint, f: Fields, head_dim: int, truncate: bool)
     if "rope_freqs.weight" in checkpoint.names():  # Llama 3.1: what each frequency is divided by
         factors = checkpoint.get("rope_freqs.weight")
         if factors.shape != (head_dim // 2,):
-            raise bad_file(checkpoint.path, "tensor 'rope_freqs.weight'", f"has shape {factors.shape}, must be ({head_dim // 2},)")
+            raise bad_file(
+                checkpoint.path, "tensor 'rope_freqs.weight'", f"has shape {factors.shape}, must be ({head_dim // 2},)"
+            )
         inv_freq = (inv_freq / dequantize(factors)).astype(np.float32)
     return _rope(inv_freq, scale)
 
@@ -231,7 +239,11 @@ def _openai(checkpoint: Checkpoint) -> ModelConfig:
     theta, factor = f.float("rope_theta", 150000.0), f.float("rope_scaling_factor", 32.0)
     original = f.int("initial_context_length", LIMIT_CONTEXT, 4096)
     slow, fast = f.float("rope_ntk_alpha", 1.0), f.float("rope_ntk_beta", 32.0)
-    inv_freq = rope.yarn(theta, head_dim, factor, original, fast, slow, truncate=False) if factor > 1 else rope.plain(theta, head_dim)
+    inv_freq = (
+        rope.yarn(theta, head_dim, factor, original, fast, slow, truncate=False)
+        if factor > 1
+        else rope.plain(theta, head_dim)
+    )
     return ModelConfig(
         arch="gpt-oss",
         vocab_size=f.int("vocab_size", LIMIT_VOCAB),

@@ -53,7 +53,8 @@ def yarn(
         high += 0.001
     ramp = np.clip((np.arange(head_dim // 2, dtype=np.float32) - low) / (high - low), 0, 1).astype(np.float32)
     kept = plain(theta, head_dim)
-    return (kept / np.float32(factor) * ramp + kept * (1 - ramp)).astype(np.float32)
+    blended: F32 = kept / np.float32(factor) * ramp + kept * (1 - ramp)
+    return blended
 
 
 def yarn_scale(factor: float) -> float:

@@ -23,7 +23,7 @@ _REQUANTIZED = frozenset({QType.Q4_1, QType.Q5_0, QType.Q5_1, QType.Q2_K, QType.
 
 
 class CpuOps:
-    """Implements `interface.Ops`. n_threads None: as many as `default_threads`. isa: auto, avx512, avx2, neon, portable."""
+    """Implements `interface.Ops`. n_threads None: `default_threads`. isa: auto, avx512, avx2, neon or portable."""
 
     name = "cpu"
 
@@ -54,7 +54,9 @@ class CpuOps:
             block = weight.qtype.block_size
             stored_rows = len(weight.data) // weight.qtype.block_bytes * block // (n_matrices * cols)
         scales = None if weight.scales is None else np.ascontiguousarray(weight.scales).reshape(-1)
-        return self._native.pack(weight.qtype.label, weight.data, n_matrices, stored_rows, cols, scales, weight.row_order)
+        return self._native.pack(
+            weight.qtype.label, weight.data, n_matrices, stored_rows, cols, scales, weight.row_order
+        )
 
     def put_vector(self, values: F32) -> F32:
         return np.ascontiguousarray(values, np.float32)
@@ -99,9 +101,7 @@ class CpuOps:
     ) -> F32:
         return self._native.store_qkv(qkv, q_norm, k_norm, eps, *angles, *kv_layer, slots)
 
-    def attention(
-        self, q: F32, kv_layer: tuple[Array, Array], batch: Batch, window: int, sinks: F32 | None
-    ) -> F32:
+    def attention(self, q: F32, kv_layer: tuple[Array, Array], batch: Batch, window: int, sinks: F32 | None) -> F32:
         scale = kv_layer[0].shape[2] ** -0.5
         return self._native.attention(
             q, *kv_layer, batch.positions, batch.query_start, batch.block_tables, window, sinks, scale
@@ -149,7 +149,9 @@ def _cgroup_quota() -> int:
 def _physical_cores() -> int:
     """Cores, hyper-threads counted once, 0 where the system does not say."""
     try:
-        siblings = {p.read_text() for p in Path("/sys/devices/system/cpu").glob("cpu[0-9]*/topology/thread_siblings_list")}
+        siblings = {
+            p.read_text() for p in Path("/sys/devices/system/cpu").glob("cpu[0-9]*/topology/thread_siblings_list")
+        }
         return len(siblings)
     except OSError:
         return 0

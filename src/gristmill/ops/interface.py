@@ -83,8 +83,11 @@ class Ops(Protocol):
     def attention(
         self, q: Array, kv_layer: tuple[Array, Array], batch: Batch, window: int, sinks: Array | None
     ) -> Array:
-        """Causal grouped-query attention of q [T, H D] over each token's own sequence, scaled by 1 / sqrt(D) -> [T, H D].
-        window 0 sees everything, window w the last w positions. sinks [H]: a logit that joins the softmax's denominator."""
+        """Causal grouped-query attention of q [T, H D] over each token's own sequence, scaled by 1 / sqrt(D): [T, H D].
+
+        window  0 sees everything, w the last w positions
+        sinks   [H], a logit that joins the softmax's denominator (gpt-oss)
+        """
         ...
 
     def swiglu(self, gate_up: Array, limit: float) -> Array:
@@ -99,5 +102,5 @@ class Ops(Protocol):
     def take_rows(self, x: Array, rows: Array) -> Array: ...
 
     def sample(self, logits: Array, batch: Batch) -> list[int]:
-        """One id for each row of logits [R, vocab_size], chosen as the batch says: temperature, then min_p, top_k, top_p."""
+        """One id for each row of logits [R, vocab_size]: temperature first, then min_p, top_k and top_p."""
         ...

@@ -1,4 +1,4 @@
-"""The definition of every operation in plain numpy: slow, float32 throughout, and what each backend is tested against."""
+"""The definition of every operation in plain numpy: slow, float32 throughout, what each backend is tested against."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ class ReferenceOps:
         return _affine(x, w.w, w.bias)
 
     def rms_norm(self, x: F32, weight: F32, eps: float) -> F32:
-        return x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + np.float32(eps)) * weight
+        y: F32 = x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + np.float32(eps)) * weight
+        return y
 
     def add(self, x: F32, y: F32) -> F32:
         return x + y
@@ -100,9 +101,7 @@ class ReferenceOps:
         self.kv_write(kv_layer, self.rope(k, angles), v, slots)
         return self.rope(q, angles).reshape(len(qkv), -1)
 
-    def attention(
-        self, q: F32, kv_layer: tuple[Array, Array], batch: Batch, window: int, sinks: F32 | None
-    ) -> F32:
+    def attention(self, q: F32, kv_layer: tuple[Array, Array], batch: Batch, window: int, sinks: F32 | None) -> F32:
         n_kv_heads, head_dim = kv_layer[0].shape[1:3]
         y = np.empty_like(q)
         for s, (begin, end) in enumerate(zip(batch.query_start[:-1], batch.query_start[1:], strict=True)):
@@ -142,7 +141,14 @@ class ReferenceOps:
 
     def sample(self, logits: F32, batch: Batch) -> list[int]:
         rows = zip(
-            logits, batch.temperature, batch.top_k, batch.top_p, batch.min_p, batch.seeds, batch.next_positions, strict=True
+            logits,
+            batch.temperature,
+            batch.top_k,
+            batch.top_p,
+            batch.min_p,
+            batch.seeds,
+            batch.next_positions,
+            strict=True,
         )
         return [sample(row, float(t), int(k), float(p), float(m), int(s), int(n)) for row, t, k, p, m, s, n in rows]
 
@@ -167,7 +173,7 @@ def sample(row: F32, temperature: float, top_k: int, top_p: float, min_p: float,
 
 
 def uniform(seed: int, position: int) -> float:
-    """A number in [0, 1) from (seed, position) alone: SplitMix64's finalizer (Steele, Lea, Flood 2014) as a counter-based generator."""
+    """A number in [0, 1) from (seed, position) alone, by SplitMix64's finalizer (Steele, Lea, Flood 2014)."""
     return (_mix(_mix(seed & (2**64 - 1)) ^ position) >> 11) * 2.0**-53
 
 
@@ -188,7 +194,7 @@ def _expert(x: F32, w: ReferenceLinear, e: int) -> F32:
 
 
 def _sigmoid(x: F32) -> F32:
-    return 1 / (1 + np.exp(-x))
+    return np.float32(1) / (np.float32(1) + np.exp(-x))
 
 
 def _gather(kv_layer: tuple[Array, Array], table: Array, n: int) -> tuple[F32, F32]:
