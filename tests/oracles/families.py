@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,28 +54,28 @@ class Oracle:
             ids.append(int(last.argmax()))
         return ids[len(prompt) :], least
 
-    def router_margin(self, ids: list[int]) -> float:
-        """Least gap between the last chosen expert's logit and the next one's; infinity without experts."""
+    def router_margins(self, ids: list[int]) -> NDArray[np.float32]:
+        """[T]: the least gap, over layers, of the last chosen expert's logit to the next; infinity without experts."""
         k = getattr(self.config, "num_experts_per_tok", None)
         if k is None:
-            return np.inf
-        gaps: list[float] = []
+            return np.full(len(ids), np.inf, np.float32)
+        gaps: list[NDArray[np.float32]] = []
 
         def note(_module: torch.nn.Module, _inputs: Any, outputs: tuple[torch.Tensor, ...]) -> None:
             ranked = outputs[0].sort(dim=-1, descending=True).values
-            gaps.append(float((ranked[:, k - 1] - ranked[:, k]).min()))
+            gaps.append((ranked[:, k - 1] - ranked[:, k]).numpy())
 
         hooks = [layer.mlp.router.register_forward_hook(note) for layer in self.model.model.layers]
         self.logits(ids)
         for hook in hooks:
             hook.remove()
-        return min(gaps)
+        return np.min(gaps, axis=0)
 
     def text(self, n_tokens: int, seed: int = 0) -> list[int]:
         """Random ids, the first from `seed` on whose routing no float32 engine can see differently."""
         for attempt in range(seed, seed + 100):
             ids: list[int] = np.random.default_rng(attempt).integers(self.config.vocab_size, size=n_tokens).tolist()
-            if self.router_margin(ids) > MIN_ROUTER_MARGIN:
+            if self.router_margins(ids).min() > MIN_ROUTER_MARGIN:
                 return ids
         raise AssertionError(f"{self.path.name}: no text of {n_tokens} tokens routes clearly")
 
@@ -83,7 +84,8 @@ class Oracle:
         for attempt in range(100):
             prompt = self.text(n_prompt, seed=1000 + 100 * attempt)
             continuation, margin = self.greedy(prompt, n_tokens)
-            if margin > MIN_MARGIN and self.router_margin(prompt + continuation) > MIN_ROUTER_MARGIN:
+            routed = self.router_margins(prompt + continuation).min()
+            if margin > MIN_MARGIN and routed > MIN_ROUTER_MARGIN:
                 return prompt, continuation
         raise AssertionError(f"{self.path.name}: no greedy run of {n_tokens} tokens without a near tie")
 
@@ -209,6 +211,13 @@ CONFIGS: Mapping[str, Callable[[], PretrainedConfig]] = {
         head_dim=20,
         tie_word_embeddings=True,
     ),
+    "llama2-gqa": lambda: llama(
+        hidden_size=96,
+        intermediate_size=160,
+        num_attention_heads=6,
+        num_key_value_heads=2,
+        tie_word_embeddings=True,
+    ),
     "llama3": lambda: llama(
         hidden_size=128,
         intermediate_size=352,
@@ -229,9 +238,7 @@ CONFIGS: Mapping[str, Callable[[], PretrainedConfig]] = {
         rope_parameters={"rope_type": "default", "rope_theta": 1e4},
         tie_word_embeddings=False,
     ),
-    "qwen2-window": lambda: qwen2(
-        num_hidden_layers=4, use_sliding_window=True, sliding_window=21, max_window_layers=2
-    ),
+    "qwen2-window": lambda: qwen2(num_hidden_layers=4, use_sliding_window=True, sliding_window=21, max_window_layers=2),
     "qwen3-tied": qwen3,
     "qwen3-untied": lambda: qwen3(
         hidden_size=100,
@@ -254,6 +261,33 @@ CONFIGS: Mapping[str, Callable[[], PretrainedConfig]] = {
     ),
 }
 
+# Wide enough for blocks of 256; rows in numbers that no kernel's tile divides.
+WIDE: Mapping[str, Callable[[], PretrainedConfig]] = {
+    "llama-wide": lambda: llama(
+        vocab_size=1031,
+        hidden_size=256,
+        intermediate_size=768,
+        num_hidden_layers=2,
+        num_attention_heads=32,
+        num_key_value_heads=2,
+        head_dim=24,
+    ),
+    "qwen3-wide": lambda: qwen3(
+        vocab_size=1031,
+        hidden_size=256,
+        intermediate_size=512,
+        num_hidden_layers=2,
+        head_dim=64,
+        tie_word_embeddings=False,
+    ),
+    "gpt-oss-wide": lambda: gpt_oss(
+        vocab_size=1031,
+        hidden_size=256,
+        intermediate_size=160,
+        num_hidden_layers=2,
+    ),
+}
+
 
 def build(config: PretrainedConfig, seed: int = 0) -> PreTrainedModel:
     """The model of `config` with random weights that leave none of its features without effect."""
@@ -263,8 +297,13 @@ def build(config: PretrainedConfig, seed: int = 0) -> PreTrainedModel:
     return model
 
 
+def make(name: str) -> PreTrainedModel:
+    """The model `name` of CONFIGS or WIDE, the same at every call."""
+    return build({**CONFIGS, **WIDE}[name](), seed=sum(name.encode()))
+
+
 def randomize(model: PreTrainedModel, seed: int) -> None:
-    """Fill every parameter: logits of standard deviation near 2, attention that prefers some keys, norms that differ."""
+    """Fill every parameter: logits of deviation 1.5 to 2, attention that prefers some keys, norms that differ."""
     rng = np.random.default_rng(seed)
     tied = model.config.tie_word_embeddings
     for name, parameter in model.named_parameters():
@@ -284,19 +323,28 @@ def _random(rng: np.random.Generator, name: str, shape: tuple[int, ...], tied: b
     if last == "embed_tokens":
         return rng.normal(0.0, 2.0 / np.sqrt(d_model) if tied else 1.0, shape)
     d_in = shape[1] if "experts" in name else d_model  # transformers stores experts as [E, in, out]
-    branch = 2.0 if tied else 0.6  # a tied head repeats its input unless the layers drown it
-    gain = {"lm_head": 2.0, "q_proj": 1.3, "k_proj": 1.3, "o_proj": branch, "down_proj": branch, "gate_up_proj": 3.0}
+    branch = 2.0 if tied else 0.5  # a tied head repeats its input unless the layers drown it
+    gain = {"lm_head": 1.5, "q_proj": 1.3, "k_proj": 1.3, "o_proj": branch, "down_proj": branch, "gate_up_proj": 2.5}
     return rng.normal(0.0, gain.get(last, 1.0) / np.sqrt(d_in), shape)
+
+
+def with_parameters(model: PreTrainedModel, tensors: Mapping[str, NDArray[np.float32]]) -> PreTrainedModel:
+    """A copy of `model` in which the parameters named in `tensors` (any shape of that size) have those values."""
+    model = deepcopy(model)
+    parameters = dict(model.named_parameters())
+    for name, x in tensors.items():
+        parameters[name].data = torch.from_numpy(np.array(x, np.float32)).reshape(parameters[name].shape)
+    return model
 
 
 def save(
     name: str, folder: Path, *, dtype: torch.dtype = torch.float32, style: int = 5, max_shard_size: str = "1GB"
 ) -> Oracle:
-    """Write the model `name` of CONFIGS to `folder`; the oracle holds its weights as rounded to `dtype`.
+    """Write the model `name` of CONFIGS or WIDE to `folder`; the oracle holds its weights as rounded to `dtype`.
 
     style  5 or 4: config.json as that major version of transformers writes it
     """
-    model = build(CONFIGS[name](), seed=sum(name.encode()))
+    model = make(name)
     for parameter in model.parameters():
         parameter.data = parameter.data.to(dtype).float()
     state = {key: value.to(dtype) for key, value in model.state_dict().items()}

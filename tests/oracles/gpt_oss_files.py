@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from transformers import PreTrainedModel
 
 from oracles import mxfp4
-from oracles.families import CONFIGS, Oracle, build, edit_config
+from oracles.families import Oracle, edit_config, make
 
 Quantized = dict[str, tuple[NDArray[np.uint8], NDArray[np.uint8]]]
 
@@ -37,7 +37,7 @@ def quantize_experts(model: PreTrainedModel) -> Quantized:
 
 
 def _build(name: str) -> tuple[PreTrainedModel, Quantized]:
-    model = build(CONFIGS[name](), seed=7)
+    model = make(name)
     return model, quantize_experts(model)
 
 

@@ -1,6 +1,6 @@
 """MXFP4 blocks as gpt-oss checkpoints store them, written from the OCP Microscaling specification (version 1.0).
 
-32 numbers share one E8M0 scale byte (2 ** (byte - 127)); each is an E2M1 code of a sign and {0, .5, 1, 1.5, 2, 3, 4, 6}.
+32 numbers share one E8M0 scale byte (2 ** (byte - 127)); each is an E2M1 code: a sign and one of eight magnitudes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def dequantize(codes: NDArray[np.uint8], scales: NDArray[np.uint8]) -> NDArray[n
 
 
 def pack_pairs(codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The safetensors layout, uint8 [..., K / 32, 16]: element 2j in the low nibble of byte j, 2j + 1 in the high one."""
+    """As in safetensors, uint8 [..., K / 32, 16]: element 2j in the low nibble of byte j, 2j + 1 in the high one."""
     return codes[..., 0::2] | codes[..., 1::2] << 4
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from gristmill import LLM, SamplingParams
 from oracles.families import CONFIGS, Oracle, save
+
+from gristmill import LLM, SamplingParams
 
 Save = Callable[[Path], Oracle]
 N_POSITIONS = 200
@@ -24,7 +25,6 @@ CASES: Mapping[str, Save] = {
         for name in ("llama3.1", "mistral", "qwen2-tied", "qwen2-window", "qwen3-tied", "qwen3-yarn", "gpt-oss")
     },
     "llama2-gqa-tied, shards": partial(save, "llama2-gqa-tied", max_shard_size="300KB"),
-    "qwen3-untied, bfloat16": partial(save, "qwen3-untied", dtype=torch.bfloat16),
     "llama3, float16": partial(save, "llama3", dtype=torch.float16),
 }
 
