@@ -337,6 +337,13 @@ def with_parameters(model: PreTrainedModel, tensors: Mapping[str, NDArray[np.flo
     return model
 
 
+def with_config(model: PreTrainedModel, config: PretrainedConfig) -> PreTrainedModel:
+    """`model`'s weights in a model made from `config`."""
+    other = type(model)._from_config(config, dtype=torch.float32).eval()
+    other.load_state_dict(model.state_dict())
+    return other
+
+
 def save(
     name: str, folder: Path, *, dtype: torch.dtype = torch.float32, style: int = 5, max_shard_size: str = "1GB"
 ) -> Oracle:

@@ -18,7 +18,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from oracles import kquants, mxfp4
-from oracles.families import Oracle, with_parameters
+from oracles.families import Oracle, with_config, with_parameters
 
 Array = NDArray[np.float32]
 Choose = Callable[[str], Type]
@@ -168,13 +168,6 @@ def plain_attention(config: PretrainedConfig) -> PretrainedConfig:
     if hasattr(config, "layer_types"):
         config.layer_types = ["full_attention"] * config.num_hidden_layers
     return config
-
-
-def with_config(model: PreTrainedModel, config: PretrainedConfig) -> PreTrainedModel:
-    """`model`'s weights in a model made from `config`."""
-    other = type(model)._from_config(config, dtype=torch.float32).eval()
-    other.load_state_dict(model.state_dict())
-    return other
 
 
 def add_metadata(writer: gguf.GGUFWriter, config: PretrainedConfig) -> None:

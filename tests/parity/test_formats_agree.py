@@ -139,26 +139,27 @@ def test_mxfp4_folders(layout: str, checkpoint: Checkpoint) -> None:
     assert_agree(checkpoint(f"gpt-oss-wide, MXFP4, {layout}", save_folder), MAX_KL_EXPERTS)
 
 
+@pytest.fixture(scope="module", params=["aidreams260K.bin", "stories260K.bin"])
+def trained(request: pytest.FixtureRequest) -> tuple[Oracle, list[int]]:
+    """A trained model and a text drawn from it."""
+    oracle = read_version_0(shared_data(f"models/{request.param}"))
+    ids, rng = [1], np.random.default_rng(0)
+    while len(ids) < min(N_POSITIONS, oracle.config.max_position_embeddings):
+        p = np.exp(log_softmax(oracle.logits(ids)[-1]))
+        ids.append(int(rng.choice(len(p), p=p)))
+    return oracle, ids
+
+
 @pytest.mark.parametrize("qtype", ["Q8_0", "Q4_0", "MXFP4"])
-@pytest.mark.parametrize("file", ["aidreams260K.bin", "stories260K.bin"])
-def test_trained_models(file: str, qtype: str, tmp_path: Path) -> None:
+def test_trained_models(qtype: str, trained: tuple[Oracle, list[int]], tmp_path: Path) -> None:
     """Trained models, read on text drawn from themselves, lose no more than int8 activations make them lose.
 
     What that is differs widely: 1e-4 of KL for the one, 2e-2 for the other, whose few dimensions hold outliers.
     """
-    trained = read_version_0(shared_data(f"models/{file}"))
+    model, ids = trained
     rows_of_172 = "ffn_down"  # not a multiple of 32: such a tensor stays float16
     path = tmp_path / "trained.gguf"
-    oracle = save_gguf(trained, path, lambda name: Type.F16 if rows_of_172 in name else Type[qtype])
-    ids = drawn_text(trained, min(N_MEASURED, trained.config.max_position_embeddings))
+    oracle = save_gguf(model, path, lambda name: Type.F16 if rows_of_172 in name else Type[qtype])
     found, cost = agreement(oracle, ids, logits_of(oracle, ids)), int8_cost(oracle, ids)
     assert found.mean_kl <= 2 * cost.mean_kl, (found, cost)
     assert found.top1 >= cost.top1 - 0.03, (found, cost)
-
-
-def drawn_text(oracle: Oracle, n_tokens: int) -> list[int]:
-    ids, rng = [1], np.random.default_rng(0)
-    while len(ids) < n_tokens:
-        p = np.exp(log_softmax(oracle.logits(ids)[-1]))
-        ids.append(int(rng.choice(len(p), p=p)))
-    return ids
