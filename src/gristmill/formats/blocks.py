@@ -15,7 +15,7 @@ _Bytes = NDArray[np.uint8]
 _Floats = NDArray[np.float32]
 
 _IQ4_NL_VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
-_FP4_DOUBLED = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)  # e2m1 times two, so that all are integers
+_FP4_DOUBLED = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)  # e2m1 times two; ggml's code 8 is +0
 
 
 def decode_blocks(qtype: QType, blocks: _Bytes) -> _Floats:
@@ -24,9 +24,13 @@ def decode_blocks(qtype: QType, blocks: _Bytes) -> _Floats:
 
 
 def decode_split_mxfp4(blocks: _Bytes, scales: _Bytes) -> _Floats:
-    """float32 [N, 32] of uint8 [N, 16] with neighbours in a byte (low nibble first) and E8M0 scales uint8 [N]."""
+    """float32 [N, 32] of uint8 [N, 16] with neighbours in a byte (low nibble first) and E8M0 scales uint8 [N].
+
+    Code 8 is -0.0, as e2m1 has it and transformers gives it.
+    """
     pairs = np.stack((blocks & 15, blocks >> 4), axis=-1)  # [N, 16, 2]
-    return _e8m0_half(scales)[:, None] * _fp4_doubled(pairs.reshape(-1, 32))
+    values = np.array([-0.0 if code == 8 else value for code, value in enumerate(_FP4_DOUBLED)], dtype=np.float32)
+    return _e8m0_half(scales)[:, None] * values[pairs.reshape(-1, 32)]
 
 
 def _half(blocks: _Bytes, at: int) -> _Floats:
@@ -56,10 +60,6 @@ def _floats(values: NDArray[np.generic]) -> _Floats:
 def _e8m0_half(scales: _Bytes) -> _Floats:
     """2^(scale - 128): E8M0 has bias 127, and half of it goes with doubled fp4 values."""
     return np.ldexp(np.float32(1), np.arange(256, dtype=np.int32) - 128).astype(np.float32)[scales]
-
-
-def _fp4_doubled(codes: _Bytes) -> _Floats:
-    return np.array(_FP4_DOUBLED, dtype=np.float32)[codes]
 
 
 def _q4_0(b: _Bytes) -> _Floats:
@@ -93,7 +93,7 @@ def _iq4_nl(b: _Bytes) -> _Floats:
 
 
 def _mxfp4(b: _Bytes) -> _Floats:
-    return _e8m0_half(b[:, :1]) * _fp4_doubled(_nibbles(b[:, 1:]).reshape(-1, 32))
+    return _e8m0_half(b[:, :1]) * np.array(_FP4_DOUBLED, dtype=np.float32)[_nibbles(b[:, 1:]).reshape(-1, 32)]
 
 
 def _q2_k(b: _Bytes) -> _Floats:

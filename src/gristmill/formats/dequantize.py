@@ -19,8 +19,13 @@ def dequantize(weight: Weight) -> NDArray[np.float32]:
     """`weight` as float32 of `weight.shape`, its `row_order` applied; a read-only view where the file has just that.
 
     Equal bit for bit to ggml's dequantization (GGUF's types), fp4 * 2^(scale - 127) (MXFP4_SPLIT), int8 * scale of its
-    group (Q8_GROUPS). Block scales that are infinite or NaN give infinities and NaN, without a warning.
+    group (Q8_GROUPS). Scales that are infinite or NaN give infinities and NaN, without a warning.
     """
+    with np.errstate(over="ignore", invalid="ignore"):
+        return _dequantize(weight)
+
+
+def _dequantize(weight: Weight) -> NDArray[np.float32]:
     order, shape = weight.row_order, weight.shape
     if order is None:
         return _decode(weight.qtype, weight.data, weight.scales).reshape(shape)
@@ -53,11 +58,10 @@ def _decode(qtype: QType, data: NDArray[np.uint8], scales: NDArray[Any] | None) 
     blocks = data.reshape(-1, qtype.block_bytes)
     values = np.empty((len(blocks), qtype.block_size), dtype=np.float32)
     step = _CHUNK_ELEMENTS // qtype.block_size
-    with np.errstate(over="ignore", invalid="ignore"):
-        for i in range(0, len(blocks), step):
-            if qtype is QType.MXFP4_SPLIT:
-                assert scales is not None, "MXFP4_SPLIT keeps its scales apart"
-                values[i : i + step] = decode_split_mxfp4(blocks[i : i + step], scales.reshape(-1)[i : i + step])
-            else:
-                values[i : i + step] = decode_blocks(qtype, blocks[i : i + step])
+    for i in range(0, len(blocks), step):
+        if qtype is QType.MXFP4_SPLIT:
+            assert scales is not None, "MXFP4_SPLIT keeps its scales apart"
+            values[i : i + step] = decode_split_mxfp4(blocks[i : i + step], scales.reshape(-1)[i : i + step])
+        else:
+            values[i : i + step] = decode_blocks(qtype, blocks[i : i + step])
     return values.reshape(-1)

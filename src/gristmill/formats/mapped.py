@@ -38,7 +38,12 @@ class MappedFile:
         """uint8 [n_bytes] from `offset`, read-only; a copy only where the file's own offset is not aligned."""
         assert 0 <= offset <= offset + n_bytes <= self.size, "the reader has not checked its bounds"
         data = self._bytes[offset : offset + n_bytes]
-        return data if offset % alignment == 0 else data.copy()
+        if offset % alignment == 0:
+            return data
+        copy = data.copy()
+        self.release(data)
+        copy.flags.writeable = False
+        return copy
 
     def release(self, data: NDArray[np.generic]) -> None:
         """Drop the whole pages inside `data` from this process when it is a view of this file; they stay readable."""

@@ -17,8 +17,8 @@ from gristmill.formats.safetensors_header import StoredTensor, read_header, read
 
 INDEX_NAME = "model.safetensors.index.json"
 CONFIG_NAME = "config.json"
-MAX_CONFIG_BYTES = 16 << 20
-MAX_INDEX_BYTES = 64 << 20
+MAX_CONFIG_BYTES = 4 << 20
+MAX_INDEX_BYTES = 32 << 20
 MAX_FILE_NAME_BYTES = 255
 
 _QTYPES = {"F32": QType.F32, "F16": QType.F16, "BF16": QType.BF16}

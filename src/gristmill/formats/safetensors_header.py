@@ -16,7 +16,8 @@ from typing import Any
 from gristmill.formats.checkpoint import DAMAGED, bad_file, shown
 from gristmill.formats.mapped import MappedFile
 
-MAX_HEADER_BYTES = 100_000_000
+MAX_HEADER_BYTES = 16 << 20  # 100,000 tensors; the format allows 100 MB, which JSON would make gigabytes of
+MAX_JSON_PARTS = 1 << 20  # objects, lists and commas, which bound the memory that parsing takes
 MAX_DIMS = 8
 _LENGTH_BYTES = 8
 
@@ -72,6 +73,9 @@ def read_json_file(path: Path, max_bytes: int) -> dict[str, Any]:
 
 def parse_json_object(raw: bytes, path: Path, where: str) -> dict[str, Any]:
     """`raw` as a JSON object whose keys are unique. Raises ModelFormatError for anything else."""
+    n_parts = sum(raw.count(mark) for mark in (b"{", b"[", b","))
+    if n_parts > MAX_JSON_PARTS:
+        raise bad_file(path, where, f"is JSON of {n_parts} parts, the limit is {MAX_JSON_PARTS}")
     try:
         value = json.loads(raw.decode(), object_pairs_hook=_unique)
     except _DuplicateKeyError as error:

@@ -1,0 +1,1 @@
+"""Models that gristmill did not make: small random checkpoints, with the libraries that say what they must compute."""

@@ -1,0 +1,1 @@
+"""gristmill against other implementations: same numbers, same tokens."""
