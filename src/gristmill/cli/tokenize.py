@@ -60,11 +60,7 @@ def tokenize(
 
 
 def _load(model: str, override: str | None) -> Tokenizer:
-    path = Path(model)
-    vocabulary = load_tokenizer(open_checkpoint(path), Path(override) if override else None)
-    if vocabulary is None:
-        raise ValueError(f"{model}: no vocabulary in or beside the model; name one with --tokenizer FILE")
-    return vocabulary
+    return load_tokenizer(open_checkpoint(Path(model)), Path(override) if override else None)
 
 
 def _ids(text: str) -> list[int]:

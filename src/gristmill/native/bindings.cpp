@@ -42,7 +42,7 @@ nb::ndarray<nb::numpy, float> make(std::initializer_list<size_t> shape) {
 }
 
 std::shared_ptr<PackedMatrix> pack_weight(Ops& ops, const std::string& label, In<uint8_t, 1> data, int n_matrices,
-                                          int stored_rows, int cols, std::optional<nb::ndarray<nb::c_contig, nb::device::cpu>> scales,
+                                          int stored_rows, int cols, std::optional<nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>> scales,
                                           Optional<int32_t, 1> row_order) {
   SourceWeight w{};
   w.source = source_of(label);
