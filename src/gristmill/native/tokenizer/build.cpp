@@ -196,6 +196,9 @@ PairTable make_all_pairs(const Vocab& vocab, uint32_t n_ids, const Rank& rank, c
 }
 
 std::unique_ptr<Codec> finish(Base base, PairTable pairs, size_t n_ids, CodecOptions options) {
+  if (options.unknown != kNone && options.unknown >= n_ids) {
+    fail("the unknown token", options.unknown, "is outside of the vocabulary");
+  }
   return std::make_unique<Codec>(std::move(base.vocab), std::move(pairs), static_cast<uint32_t>(n_ids), base.byte_ids,
                                  options);
 }
