@@ -1,5 +1,6 @@
-"""The vocabulary inside a GGUF file: `tokenizer.ggml.*`. Behaves as llama.cpp does, except that plain text never becomes
-a control token. Keys: github.com/ggml-org/ggml, docs/gguf.md."""
+"""The vocabulary inside a GGUF file: `tokenizer.ggml.*` (github.com/ggml-org/ggml, docs/gguf.md).
+
+Behaves as llama.cpp does, except that plain text never becomes a control token."""
 
 from __future__ import annotations
 
@@ -168,7 +169,7 @@ def _finish(
     bos_id = fields.token_id("bos_token_id", len(tokens))
     named = [fields.token_id(name, len(tokens)) for name in ("eos_token_id", "eot_token_id", "eom_token_id")]
     ends = [token_id for token_id in named if token_id is not None]
-    special_ids = {}
+    special_ids: dict[str, int] = {}
     for token_id, token_type in enumerate(types):
         if token_type in (_UNKNOWN, _CONTROL, _USER_DEFINED):
             text = _as_text(tokens[token_id])

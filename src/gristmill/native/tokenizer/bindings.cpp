@@ -222,12 +222,14 @@ NB_MODULE(_tokenizer, m) {
       .def_static(
           "char_level",
           [](nb::handle texts, const nb::bytes& kinds, nb::handle merges, bool space_first,
-             bool space_after_phrase, int64_t unknown) {
-            const CodecOptions options = make_options(Splitter::kNeighbours, false, false, true, space_first,
+             bool space_after_phrase, bool space_unless_there, int64_t unknown) {
+            CodecOptions options = make_options(Splitter::kNeighbours, false, false, true, space_first,
                                                       space_after_phrase, unknown);
+            options.space_unless_there = space_unless_there;
             return gristmill::build_char_level(make_pieces(texts, kinds), make_merges(merges), options);
           },
-          "texts"_a, "kinds"_a, "merges"_a, "space_first"_a, "space_after_phrase"_a, "unknown"_a)
+          "texts"_a, "kinds"_a, "merges"_a, "space_first"_a, "space_after_phrase"_a,
+          "space_unless_there"_a, "unknown"_a)
       .def(
           "add_phrase",
           [](Codec& codec, const nb::str& text, int64_t id, int flags) {
