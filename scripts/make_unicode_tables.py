@@ -13,7 +13,19 @@ UNICODE_VERSION = "16.0.0"
 TARGET = Path(__file__).parent.parent / "src/gristmill/native/tokenizer/unicode_tables.h"
 CLASSES = {"Lu": 1, "Lt": 1, "Ll": 2, "Lm": 4, "Lo": 4, "Mn": 8, "Mc": 8, "Me": 8, "Nd": 16, "Nl": 16, "No": 16}
 # The property White_Space (PropList.txt), which regular expressions mean by \s.
-WHITE_SPACE = [*range(0x09, 0x0E), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x205F, 0x3000]
+WHITE_SPACE = [
+    *range(0x09, 0x0E),
+    0x20,
+    0x85,
+    0xA0,
+    0x1680,
+    *range(0x2000, 0x200B),
+    0x2028,
+    0x2029,
+    0x202F,
+    0x205F,
+    0x3000,
+]
 HEADER = """\
 // Made by scripts/make_unicode_tables.py from Unicode {version}. Do not edit.
 #pragma once

@@ -1,7 +1,11 @@
 import enum
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+# Strings, or one buffer and where each string starts and ends in it.
+Strings: TypeAlias = list[bytes] | list[str] | tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]
 
 class Splitter(enum.Enum):
     NONE = 0
@@ -14,17 +18,17 @@ class Splitter(enum.Enum):
 class Codec:
     @staticmethod
     def byte_level(
-        texts: list[bytes] | list[str],
+        texts: Strings,
         kinds: bytes,
-        merges: list[bytes] | list[str] | list[list[str]],
+        merges: Strings | list[list[str]],
         splitter: Splitter,
         whole_word_first: bool,
     ) -> Codec: ...
     @staticmethod
-    def ranked(texts: list[bytes], kinds: bytes, splitter: Splitter) -> Codec: ...
+    def ranked(texts: Strings, kinds: bytes, splitter: Splitter) -> Codec: ...
     @staticmethod
     def scored(
-        texts: list[bytes] | list[str],
+        texts: Strings,
         kinds: bytes,
         scores: list[float],
         space_first: bool,
@@ -33,11 +37,12 @@ class Codec:
     ) -> Codec: ...
     @staticmethod
     def char_level(
-        texts: list[bytes] | list[str],
+        texts: Strings,
         kinds: bytes,
-        merges: list[bytes] | list[str] | list[list[str]],
+        merges: Strings | list[list[str]],
         space_first: bool,
         space_after_phrase: bool,
+        space_unless_there: bool,
         unknown: int,
     ) -> Codec: ...
     @property

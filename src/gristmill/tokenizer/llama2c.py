@@ -18,7 +18,7 @@ _BYTE_PIECE = re.compile(rb"<0x[0-9A-Fa-f]{2}>")
 
 
 def read_pieces(path: Path, n_tokens: int | None) -> tuple[list[bytes], list[float]]:
-    """Pieces and scores of a tokenizer.bin: int32 longest piece, then for each token float32 score, int32 length, bytes.
+    """Pieces and scores of a tokenizer.bin: int32 longest piece, then a token each: float32 score, int32 length, bytes.
 
     n_tokens  the model's vocabulary size, as the file does not say; None reads all. Later tokens are left out.
     """

@@ -2,6 +2,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
@@ -21,6 +22,7 @@ using gristmill::PieceKind;
 using gristmill::Pieces;
 using gristmill::Splitter;
 using gristmill::TextPair;
+using gristmill::kNone;
 using Ids = nb::ndarray<nb::numpy, int32_t, nb::ndim<1>>;
 
 // UTF-8 of a str (CPython caches it in the object) or the bytes of a bytes; lives as long as the object.
@@ -37,41 +39,73 @@ std::string_view view(nb::handle object, const char* what, size_t index) {
   throw std::invalid_argument(std::string(what) + " " + std::to_string(index) + " is neither str nor bytes");
 }
 
-Pieces make_pieces(const nb::list& texts, const nb::bytes& kinds) {
+// Strings as files hold them: a list of str or bytes, or (buffer uint8, starts int64, ends int64) of one buffer. The
+// views live as long as the Python object.
+std::vector<std::string_view> make_views(nb::handle strings, const char* what) {
+  std::vector<std::string_view> views;
+  if (PyList_Check(strings.ptr())) {
+    const nb::list list = nb::borrow<nb::list>(strings);
+    views.reserve(list.size());
+    for (size_t i = 0; i < list.size(); ++i) views.push_back(view(list[i], what, i));
+    return views;
+  }
+  using Bytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+  using Places = nb::ndarray<const int64_t, nb::ndim<1>, nb::device::cpu>;
+  const auto [buffer, starts, ends] = nb::cast<std::tuple<Bytes, Places, Places>>(strings);
+  if (starts.size() != ends.size()) throw std::invalid_argument(std::string(what) + ": starts and ends differ in number");
+  views.reserve(starts.size());
+  for (size_t i = 0; i < starts.size(); ++i) {
+    const int64_t start = starts(i), end = ends(i);
+    if (start < 0 || end < start || static_cast<uint64_t>(end) > buffer.size()) {
+      throw std::invalid_argument(std::string(what) + " " + std::to_string(i) + " lies outside of its buffer");
+    }
+    views.emplace_back(reinterpret_cast<const char*>(buffer.data()) + start, static_cast<size_t>(end - start));
+  }
+  return views;
+}
+
+Pieces make_pieces(nb::handle texts, const nb::bytes& kinds) {
   Pieces pieces;
-  pieces.texts.reserve(texts.size());
-  for (size_t i = 0; i < texts.size(); ++i) pieces.texts.push_back(view(texts[i], "token", i));
+  pieces.texts = make_views(texts, "token");
   const char* kind = kinds.c_str();
   pieces.kinds.reserve(kinds.size());
   for (size_t i = 0; i < kinds.size(); ++i) pieces.kinds.push_back(static_cast<PieceKind>(kind[i]));
   return pieces;
 }
 
-// "left right", or a list or tuple of the two.
-std::vector<TextPair> make_merges(const nb::list& merges) {
-  std::vector<TextPair> pairs;
-  pairs.reserve(merges.size());
-  for (size_t i = 0; i < merges.size(); ++i) {
-    const nb::handle item = merges[i];
-    if (PyList_Check(item.ptr()) || PyTuple_Check(item.ptr())) {
-      const nb::sequence both = nb::borrow<nb::sequence>(item);
-      if (nb::len(both) != 2) throw std::invalid_argument("merge " + std::to_string(i) + " does not have two parts");
-      // Borrowed from a list or tuple that the caller keeps: the views outlive the handles.
-      pairs.emplace_back(view(nb::object(both[0]), "merge", i), view(nb::object(both[1]), "merge", i));
-      continue;
-    }
-    const std::string_view text = view(item, "merge", i);
-    const size_t space = text.find(' ', 1);
-    if (text.empty() || space == std::string_view::npos || text.find(' ', space + 1) != std::string_view::npos) {
-      throw std::invalid_argument("merge " + std::to_string(i) + " is not two tokens with a space between them");
-    }
-    pairs.emplace_back(text.substr(0, space), text.substr(space + 1));
+TextPair split_merge(std::string_view text, size_t index) {
+  const size_t space = text.find(' ', 1);
+  if (text.empty() || space == std::string_view::npos || text.find(' ', space + 1) != std::string_view::npos) {
+    throw std::invalid_argument("merge " + std::to_string(index) + " is not two tokens with a space between them");
   }
+  return {text.substr(0, space), text.substr(space + 1)};
+}
+
+// Strings "left right" as make_views takes them, or a list of lists or tuples of the two.
+std::vector<TextPair> make_merges(nb::handle merges) {
+  std::vector<TextPair> pairs;
+  if (PyList_Check(merges.ptr()) && PyList_GET_SIZE(merges.ptr()) > 0 &&
+      !PyUnicode_Check(PyList_GET_ITEM(merges.ptr(), 0)) && !PyBytes_Check(PyList_GET_ITEM(merges.ptr(), 0))) {
+    const nb::list list = nb::borrow<nb::list>(merges);
+    pairs.reserve(list.size());
+    for (size_t i = 0; i < list.size(); ++i) {
+      const nb::handle item = list[i];
+      if (!(PyList_Check(item.ptr()) || PyTuple_Check(item.ptr())) || nb::len(item) != 2) {
+        throw std::invalid_argument("merge " + std::to_string(i) + " is not a pair of tokens");
+      }
+      // The list or tuple keeps its strings, so the views outlive these handles.
+      pairs.emplace_back(view(nb::object(item[0]), "merge", i), view(nb::object(item[1]), "merge", i));
+    }
+    return pairs;
+  }
+  const std::vector<std::string_view> texts = make_views(merges, "merge");
+  pairs.reserve(texts.size());
+  for (size_t i = 0; i < texts.size(); ++i) pairs.push_back(split_merge(texts[i], i));
   return pairs;
 }
 
 CodecOptions make_options(Splitter splitter, bool initial_bytes, bool whole_word_first, bool marks_spaces,
-                          bool space_first, bool space_after_phrase, int64_t unknown, size_t n_ids) {
+                          bool space_first, bool space_after_phrase, int64_t unknown) {
   CodecOptions options;
   options.splitter = splitter;
   options.initial_bytes = initial_bytes;
@@ -79,7 +113,7 @@ CodecOptions make_options(Splitter splitter, bool initial_bytes, bool whole_word
   options.marks_spaces = marks_spaces;
   options.space_first = space_first;
   options.space_after_phrase = space_after_phrase;
-  if (unknown >= 0 && static_cast<uint64_t>(unknown) < n_ids) options.unknown = static_cast<uint32_t>(unknown);
+  if (unknown >= 0 && unknown < kNone) options.unknown = static_cast<uint32_t>(unknown);
   return options;
 }
 
@@ -162,38 +196,40 @@ NB_MODULE(_tokenizer, m) {
   nb::class_<Codec>(m, "Codec")
       .def_static(
           "byte_level",
-          [](const nb::list& texts, const nb::bytes& kinds, const nb::list& merges, Splitter splitter,
+          [](nb::handle texts, const nb::bytes& kinds, nb::handle merges, Splitter splitter,
              bool whole_word_first) {
             const CodecOptions options =
-                make_options(splitter, true, whole_word_first, false, false, false, -1, texts.size());
+                make_options(splitter, true, whole_word_first, false, false, false, -1);
             return gristmill::build_byte_level(make_pieces(texts, kinds), make_merges(merges), options);
           },
           "texts"_a, "kinds"_a, "merges"_a, "splitter"_a, "whole_word_first"_a)
       .def_static(
           "ranked",
-          [](const nb::list& texts, const nb::bytes& kinds, Splitter splitter) {
-            const CodecOptions options = make_options(splitter, true, true, false, false, false, -1, texts.size());
+          [](nb::handle texts, const nb::bytes& kinds, Splitter splitter) {
+            const CodecOptions options = make_options(splitter, true, true, false, false, false, -1);
             return gristmill::build_ranked(make_pieces(texts, kinds), options);
           },
           "texts"_a, "kinds"_a, "splitter"_a)
       .def_static(
           "scored",
-          [](const nb::list& texts, const nb::bytes& kinds, const std::vector<float>& scores, bool space_first,
+          [](nb::handle texts, const nb::bytes& kinds, const std::vector<float>& scores, bool space_first,
              bool space_after_phrase, int64_t unknown) {
             const CodecOptions options = make_options(Splitter::kNeighbours, false, false, true, space_first,
-                                                      space_after_phrase, unknown, texts.size());
+                                                      space_after_phrase, unknown);
             return gristmill::build_scored(make_pieces(texts, kinds), scores, options);
           },
           "texts"_a, "kinds"_a, "scores"_a, "space_first"_a, "space_after_phrase"_a, "unknown"_a)
       .def_static(
           "char_level",
-          [](const nb::list& texts, const nb::bytes& kinds, const nb::list& merges, bool space_first,
-             bool space_after_phrase, int64_t unknown) {
-            const CodecOptions options = make_options(Splitter::kNeighbours, false, false, true, space_first,
-                                                      space_after_phrase, unknown, texts.size());
+          [](nb::handle texts, const nb::bytes& kinds, nb::handle merges, bool space_first,
+             bool space_after_phrase, bool space_unless_there, int64_t unknown) {
+            CodecOptions options = make_options(Splitter::kNeighbours, false, false, true, space_first,
+                                                      space_after_phrase, unknown);
+            options.space_unless_there = space_unless_there;
             return gristmill::build_char_level(make_pieces(texts, kinds), make_merges(merges), options);
           },
-          "texts"_a, "kinds"_a, "merges"_a, "space_first"_a, "space_after_phrase"_a, "unknown"_a)
+          "texts"_a, "kinds"_a, "merges"_a, "space_first"_a, "space_after_phrase"_a,
+          "space_unless_there"_a, "unknown"_a)
       .def(
           "add_phrase",
           [](Codec& codec, const nb::str& text, int64_t id, int flags) {

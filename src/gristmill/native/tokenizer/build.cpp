@@ -4,6 +4,7 @@
 #include <cmath>
 #include <stdexcept>
 #include <string>
+#include <unordered_set>
 
 #include "unicode.h"
 
@@ -142,22 +143,47 @@ void find_single_bytes(Base& base) {
   }
 }
 
-// Merges by rank. `symbol`: bytes -> symbol or kNone.
-template <class Spell, class Symbol>
-PairTable make_pairs(const Vocab& vocab, const std::vector<TextPair>& merges, const Spell& spell, const Symbol& symbol) {
+// Texts that only decoding knows: an added token may also be in the model's merges, but it is found before any merging.
+class LiteralTexts {
+ public:
+  explicit LiteralTexts(const Pieces& pieces) : pieces_(pieces) {}
+  bool has(const std::string& text) {
+    if (texts_.empty()) {
+      for (size_t i = 0; i < pieces_.texts.size(); ++i) {
+        if (pieces_.kinds[i] != PieceKind::kText) texts_.insert(pieces_.texts[i]);
+      }
+      texts_.insert(std::string_view());
+    }
+    return texts_.count(text) != 0;
+  }
+
+ private:
+  const Pieces& pieces_;
+  std::unordered_set<std::string_view> texts_;
+};
+
+// Merges by rank.
+template <class Spell>
+PairTable make_pairs(const Vocab& vocab, const Pieces& pieces, const std::vector<TextPair>& merges,
+                     const Spell& spell) {
   PairTable pairs;
   pairs.reserve(merges.size());
+  LiteralTexts literals(pieces);
   std::string left, right;
   for (size_t i = 0; i < merges.size(); ++i) {
     spell(merges[i].first, left);
     spell(merges[i].second, right);
-    const uint32_t left_id = symbol(left), right_id = symbol(right);
+    const uint32_t left_id = vocab.find(left), right_id = vocab.find(right);
     left += right;
     const uint32_t joined = vocab.find(left);
-    if (left_id == kNone || right_id == kNone || joined == kNone) {
+    if (left_id != kNone && right_id != kNone && joined != kNone) {
+      pairs.add(left_id, right_id, {static_cast<uint32_t>(i), joined});
+      continue;
+    }
+    const std::string first(merges[i].first), second(merges[i].second);
+    if (!literals.has(first) && !literals.has(second) && !literals.has(first + second)) {
       fail("merge", i, "joins or makes a token that the vocabulary does not hold");
     }
-    pairs.add(left_id, right_id, {static_cast<uint32_t>(i), joined});
   }
   return pairs;
 }
@@ -196,6 +222,9 @@ PairTable make_all_pairs(const Vocab& vocab, uint32_t n_ids, const Rank& rank, c
 }
 
 std::unique_ptr<Codec> finish(Base base, PairTable pairs, size_t n_ids, CodecOptions options) {
+  if (options.unknown != kNone && options.unknown >= n_ids) {
+    fail("the unknown token", options.unknown, "is outside of the vocabulary");
+  }
   return std::make_unique<Codec>(std::move(base.vocab), std::move(pairs), static_cast<uint32_t>(n_ids), base.byte_ids,
                                  options);
 }
@@ -208,16 +237,14 @@ std::unique_ptr<Codec> build_byte_level(const Pieces& pieces, const std::vector<
   const auto spell = [&](std::string_view text, std::string& bytes) { return alphabet.decode(text, bytes); };
   Base base = make_vocab(pieces, spell);
   find_single_bytes(base);
-  const auto symbol = [&](const std::string& bytes) { return base.vocab.find(bytes); };
-  PairTable pairs = make_pairs(base.vocab, merges, spell, symbol);
+  PairTable pairs = make_pairs(base.vocab, pieces, merges, spell);
   return finish(std::move(base), std::move(pairs), pieces.texts.size(), options);
 }
 
 std::unique_ptr<Codec> build_char_level(const Pieces& pieces, const std::vector<TextPair>& merges,
                                         CodecOptions options) {
   Base base = make_vocab(pieces, unmark_spaces);
-  const auto symbol = [&](const std::string& text) { return base.vocab.find(text); };
-  PairTable pairs = make_pairs(base.vocab, merges, unmark_spaces, symbol);
+  PairTable pairs = make_pairs(base.vocab, pieces, merges, unmark_spaces);
   return finish(std::move(base), std::move(pairs), pieces.texts.size(), options);
 }
 

@@ -184,6 +184,7 @@ void Codec::split_and_encode(std::string_view text, Workspace& work, IdBuffer& o
 void Codec::encode_text(std::string_view text, bool space_first, Workspace& work, IdBuffer& out) const {
   if (text.empty()) return;
   const bool has_marks = options_.marks_spaces && text.find(kSpaceMark) != std::string_view::npos;
+  if (options_.space_unless_there && (text[0] == ' ' || text.rfind(kSpaceMark, 0) == 0)) space_first = false;
   if (!space_first && !has_marks) return split_and_encode(text, work, out);
   std::string copy;
   copy.reserve(text.size() + 1);

@@ -25,6 +25,7 @@ struct CodecOptions {
   bool marks_spaces = false;      // SentencePiece: U+2581 in text is the same as a space, and pieces hold spaces
   bool space_first = false;       // a space is put before the text
   bool space_after_phrase = false;  // and before text that follows an added token
+  bool space_unless_there = false;  // no space is put before text that starts with one
   uint32_t unknown = kNone;       // what stands for characters that have neither piece nor byte pieces
 };
 
