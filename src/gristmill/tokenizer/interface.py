@@ -10,6 +10,10 @@ class TokenizerError(ValueError):
     """A vocabulary that is not what it claims to be, or text that is not text; names the file and the field."""
 
 
+class MissingTokenizer(TokenizerError):
+    """There is no vocabulary in the model's file or beside it."""
+
+
 class Tokenizer(Protocol):
     """Text to token ids and back for one model. Safe to use from several threads."""
 
