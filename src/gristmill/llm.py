@@ -15,7 +15,7 @@ from gristmill.formats.open import open_checkpoint
 from gristmill.models.build import build
 from gristmill.ops.cpu import CpuOps
 from gristmill.ops.interface import Ops
-from gristmill.tokenizer.interface import MissingTokenizer, Tokenizer
+from gristmill.tokenizer.interface import MissingTokenizerError, Tokenizer
 from gristmill.tokenizer.load import load_tokenizer
 from gristmill.tokenizer.stream import StopStrings, StreamDecoder
 from gristmill.types import Finish, ModelConfig, SamplingParams, TokenEvent
@@ -93,7 +93,7 @@ class LLM:
         self._tokenizer: Tokenizer | None = None
         try:
             self._tokenizer = load_tokenizer(checkpoint, Path(tokenizer) if tokenizer is not None else None)
-        except MissingTokenizer as error:  # ids still work; text will say why it does not
+        except MissingTokenizerError as error:  # ids still work; text will say why it does not
             self._no_tokenizer = str(error)
         self._ops = pick_backend(device, threads)
         decoder = build(checkpoint, self._ops, progress)
@@ -105,9 +105,9 @@ class LLM:
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """MissingTokenizer where the model's files hold no vocabulary: prompts are then lists of ids."""
+        """MissingTokenizerError where the model's files hold no vocabulary: prompts are then lists of ids."""
         if self._tokenizer is None:
-            raise MissingTokenizer(self._no_tokenizer)
+            raise MissingTokenizerError(self._no_tokenizer)
         return self._tokenizer
 
     @property

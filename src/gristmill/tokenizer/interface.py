@@ -10,7 +10,7 @@ class TokenizerError(ValueError):
     """A vocabulary that is not what it claims to be, or text that is not text; names the file and the field."""
 
 
-class MissingTokenizer(TokenizerError):
+class MissingTokenizerError(TokenizerError):
     """There is no vocabulary in the model's file or beside it."""
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from gristmill.formats.checkpoint import Checkpoint
 from gristmill.tokenizer.core import CodecTokenizer
 from gristmill.tokenizer.gguf_vocab import load_gguf_vocabulary
-from gristmill.tokenizer.interface import MissingTokenizer, Tokenizer, TokenizerError
+from gristmill.tokenizer.interface import MissingTokenizerError, Tokenizer, TokenizerError
 from gristmill.tokenizer.json_fields import Fields, read_json
 from gristmill.tokenizer.llama2c import load_llama2c
 from gristmill.tokenizer.sentencepiece_file import load_sentencepiece
@@ -23,14 +23,17 @@ _TIKTOKEN = ("*.tiktoken", "*.tiktoken.gz")
 def load_tokenizer(checkpoint: Checkpoint, override: Path | None = None) -> Tokenizer:
     """The tokenizer of `checkpoint`, or the one in `override`: a file of any supported kind, or a folder with one.
 
-    Raises MissingTokenizer when there is none, another TokenizerError when it is broken or not supported; the message names file and field.
+    Raises MissingTokenizerError when there is none, another TokenizerError when it is broken or not supported; the
+    message names file and field.
     """
     n_tokens = _llama2c_vocabulary(checkpoint)
     if override is not None:
         return load_path(override, n_tokens)
     if checkpoint.format == "gguf":
         if "tokenizer.ggml.model" not in checkpoint.metadata:
-            raise MissingTokenizer(f"{checkpoint.path}: the file has no vocabulary: give one with --tokenizer FILE")
+            raise MissingTokenizerError(
+                f"{checkpoint.path}: the file has no vocabulary: give one with --tokenizer FILE"
+            )
         return load_gguf_vocabulary(checkpoint.metadata, str(checkpoint.path))
     folder = checkpoint.path if checkpoint.path.is_dir() else checkpoint.path.parent
     return load_path(folder, n_tokens)
@@ -53,7 +56,7 @@ def _find(folder: Path) -> Path:
         found = sorted(folder.glob(pattern))
         if found:
             return found[0]
-    raise MissingTokenizer(
+    raise MissingTokenizerError(
         f"{folder}: holds none of {', '.join((*_NAMES, *_TIKTOKEN))}: give the tokenizer with --tokenizer FILE"
     )
 

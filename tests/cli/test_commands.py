@@ -1,0 +1,108 @@
+"""The commands as a person or a script calls them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import small_model
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(small_model.write(tmp_path_factory.mktemp("model")))
+
+
+def run(*args: str, stdin: str = "", env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """`gristmill ARGS` in a process of its own."""
+    command = [sys.executable, "-m", "gristmill", *args]
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, env={**os.environ, **(env or {})})
+
+
+def test_generate_prints_the_text_and_its_speed(model: str) -> None:
+    done = run("generate", "-m", model, "-p", "abc", "-n", "5", "--temp", "0")
+    assert done.returncode == 0
+    assert done.stdout.startswith("abc")
+    assert "tok/s" in done.stderr
+    assert "tok/s" not in done.stdout
+
+
+def test_generate_json_has_every_field(model: str) -> None:
+    done = run("generate", "-m", model, "-n", "5", "--seed", "1", "--json", "--logprobs", "2", stdin="abc")
+    report = json.loads(done.stdout)
+    assert set(report) == {"prompt_ids", "output_ids", "text", "finish_reason", "stats", "logprobs"}
+    assert set(report["stats"]) == {
+        "prompt_tokens",
+        "prompt_tokens_per_s",
+        "output_tokens",
+        "output_tokens_per_s",
+        "load_s",
+        "first_token_s",
+    }
+    assert report["stats"]["output_tokens"] == len(report["output_ids"]) == len(report["logprobs"])
+    again = run("generate", "-m", model, "-n", "5", "--seed", "1", "--json", "-p", "abc")
+    assert json.loads(again.stdout)["output_ids"] == report["output_ids"]
+
+
+def test_generate_takes_ids_and_environment(model: str) -> None:
+    env = {"GRISTMILL_MODEL": model, "GRISTMILL_MAX_TOKENS": "3", "GRISTMILL_TEMP": "0"}
+    done = run("generate", "--prompt-ids", "1,50,60", "--json", env=env)
+    report = json.loads(done.stdout)
+    assert report["prompt_ids"] == [1, 50, 60]
+    assert len(report["output_ids"]) <= 3
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["-m", "nowhere.gguf", "-p", "a"], "nowhere.gguf: no such file"),
+        (["-p", "a", "--prompt-ids", "1"], "not both"),
+        (["--prompt-ids", "1,x"], "must be numbers"),
+        (["-p", "a", "--temp", "-1"], "temperature must be"),
+        (["-p", "a", "--ctx", "100000"], "the context must be between 2 and the model's 128"),
+        (["-p", "a" * 200], "leaves no room to answer"),
+        (["-p", "a", "--logprobs", "2"], "--logprobs needs --json"),
+    ],
+)
+def test_a_mistake_gets_one_clear_line(model: str, args: list[str], message: str) -> None:
+    done = run("generate", *args, env={"GRISTMILL_MODEL": model})
+    assert done.returncode in (1, 2)
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_inspect_shows_tensors_and_memory(model: str) -> None:
+    report = json.loads(run("inspect", model, "--json", "--ctx", "64", "--slots", "2").stdout)
+    assert report["format"] == "llama2c"
+    assert report["config"]["d_model"] == 32
+    # 4 blocks of 16 positions, 2 kv heads of 8 + 16 numbers (v is padded), f16, 2 layers, 2 slots
+    assert report["memory"]["kv_bytes"] == 4 * 16 * 2 * (8 + 16) * 2 * 2 * 2
+    assert report["memory"]["weights_bytes"] == sum(t["bytes"] for t in report["tensors"])
+    text = run("inspect", model).stdout
+    assert "layers.1.attention.wq.weight" in text
+    assert "together" in text
+
+
+def test_tokenize_and_back(model: str) -> None:
+    ids = json.loads(run("tokenize", "-m", model, "--json", stdin="héllo").stdout)
+    assert len(ids["ids"]) == len(ids["tokens"])
+    plain = run("tokenize", "-m", model, "--no-special", stdin="héllo").stdout
+    assert plain.split() == [str(i) for i in ids["ids"][1:]]
+    assert run("tokenize", "-m", model, "--decode", stdin=plain).stdout == "héllo"
+
+
+def test_tokenize_refuses_what_is_not_text(model: str) -> None:
+    command = [sys.executable, "-m", "gristmill", "tokenize", "-m", model]
+    done = subprocess.run(command, input=b"ab\xff", capture_output=True)
+    assert done.returncode == 2
+    assert b"not UTF-8: byte 2 is 0xff" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["generate", "inspect", "tokenize"])
+def test_help_has_examples(command: str) -> None:
+    done = run(command, "--help")
+    assert "Examples:" in done.stdout
+    assert f"gristmill {command}" in done.stdout

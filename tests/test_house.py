@@ -1,0 +1,62 @@
+"""What the README and the design promise about the code itself."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "gristmill"
+
+
+def steps() -> list[tuple[str, str]]:
+    """(file, name) for each `file: name` of the README's "Where a token travels"."""
+    section = (ROOT / "README.md").read_text().split("## Where a token travels")[1].split("\n## ")[0]
+    return re.findall(r"`([\w/]+\.py): ([\w.]+)`", section)
+
+
+def test_where_a_token_travels_names_what_exists() -> None:
+    assert len(steps()) >= 10
+    for file, name in steps():
+        source = (PACKAGE / file).read_text()
+        for part in name.split("."):
+            assert re.search(rf"^\s*(def|class) {part}\b", source, re.MULTILINE), f"{file} has no {part}"
+
+
+def test_files_that_the_documents_name_exist() -> None:
+    for document in (ROOT / "README.md", ROOT / "docs" / "architecture.md"):
+        for file in re.findall(r"`((?:\w+/)*\w+\.(?:py|cpp|h))\b", document.read_text()):
+            candidates = [
+                PACKAGE / file,
+                PACKAGE / "native" / file,
+                PACKAGE / "formats" / file,
+                PACKAGE / "tokenizer" / file,
+            ]
+            assert any(path.exists() for path in candidates), f"{document.name} names {file}"
+
+
+def test_import_is_light() -> None:
+    """In a fresh interpreter: no array library, no backend, and under 150 ms (the best of five)."""
+    code = (
+        "import time; t = time.perf_counter(); import gristmill; t = time.perf_counter() - t; import sys;"
+        "print(t, [m for m in ('numpy', 'torch', 'gristmill._kernels', 'rich', 'jinja2') if m in sys.modules])"
+    )
+    runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(5)]
+    times, heavy = zip(*(run.stdout.strip().split(" ", 1) for run in runs), strict=True)
+    assert set(heavy) == {"[]"}
+    assert min(map(float, times)) < 0.15
+
+
+@pytest.mark.parametrize("word", ["/work/", "issue #", "this session"])
+def test_the_project_speaks_of_itself_alone(word: str) -> None:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    for name in filter(None, listed.stdout.split("\0")):
+        path = ROOT / name
+        if path.suffix in (".py", ".md", ".cpp", ".h", ".toml", ".cmake") and path != Path(__file__).resolve():
+            assert word not in path.read_text(), f"{name} says {word!r}"

@@ -1,0 +1,186 @@
+"""class LLM on a tiny random model: what it returns, what it refuses, what it frees."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import small_model
+
+from gristmill import LLM, SamplingParams
+from gristmill.tokenizer.interface import MissingTokenizerError
+
+GREEDY = SamplingParams(temperature=0, max_tokens=20, ignore_eos=True)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_model.write(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def llm(path: Path) -> LLM:
+    return LLM(path, kv_type="f32", threads=1)
+
+
+def greedy_by_logits(llm: LLM, ids: list[int], n: int) -> list[int]:
+    ids = list(ids)
+    start = len(ids)
+    for _ in range(n):
+        ids.append(int(llm.logits(ids)[-1].argmax()))
+    return ids[start:]
+
+
+def test_greedy_follows_the_logits(llm: LLM) -> None:
+    output = llm.generate([[1, 50, 60]], GREEDY)[0]
+    assert output.prompt_token_ids == [1, 50, 60]
+    assert output.outputs[0].token_ids == greedy_by_logits(llm, [1, 50, 60], 20)
+    assert output.outputs[0].finish_reason == "length"
+
+
+def test_text_and_ids_mean_the_same(llm: LLM) -> None:
+    by_text, by_ids = llm.generate(["ab", llm.tokenizer.encode("ab")], GREEDY)
+    assert by_text.prompt == "ab"
+    assert by_ids.prompt is None
+    assert by_text.outputs[0] == by_ids.outputs[0]
+    assert by_text.outputs[0].text == "".join(llm.stream("ab", GREEDY))
+
+
+def test_one_list_of_ids_is_one_prompt(llm: LLM) -> None:
+    assert llm.generate([1, 50, 60], GREEDY)[0].outputs == llm.generate([[1, 50, 60]], GREEDY)[0].outputs
+
+
+def test_a_seed_gives_the_same_text_and_another_does_not(llm: LLM) -> None:
+    def text(seed: int | None) -> list[int]:
+        return (
+            llm.generate([[1, 50]], SamplingParams(seed=seed, max_tokens=20, ignore_eos=True))[0].outputs[0].token_ids
+        )
+
+    assert text(3) == text(3) != text(4)
+    assert text(None) != text(None)
+
+
+def test_logprobs_are_those_of_the_logits(llm: LLM) -> None:
+    params = SamplingParams(temperature=0, max_tokens=5, logprobs=3, ignore_eos=True)
+    output = llm.generate([[1, 50]], params)[0].outputs[0]
+    assert output.logprobs is not None
+    logits = llm.logits([1, 50, *output.token_ids])[1:-1].astype(np.float64)
+    expected = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    for row, token_id, found in zip(expected, output.token_ids, output.logprobs, strict=True):
+        best = np.argsort(-row)[:3]
+        assert [found[int(i)].rank for i in best] == [1, 2, 3]
+        assert set(found) == {token_id, *map(int, best)}
+        for i, value in found.items():
+            assert value.logprob == pytest.approx(row[i], abs=1e-6)
+
+
+def test_score_is_the_log_probability_of_each_next_token(llm: LLM) -> None:
+    ids = [1, 50, 60, 70]
+    logits = llm.logits(ids).astype(np.float64)
+    logprobs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    np.testing.assert_allclose(llm.score(ids), [logprobs[i, ids[i + 1]] for i in range(3)], atol=1e-9)
+
+
+def test_a_stop_string_ends_the_answer_and_is_left_out(llm: LLM) -> None:
+    free = llm.generate(["a"], GREEDY)[0].outputs[0].text
+    stop = free[4:7]
+    output = llm.generate(["a"], SamplingParams(temperature=0, max_tokens=20, ignore_eos=True, stop=stop))[0].outputs[0]
+    assert output.finish_reason == "stop"
+    assert output.text == free[: free.index(stop)]
+
+
+def test_a_stop_token_ends_the_answer(llm: LLM) -> None:
+    ids = llm.generate([[1, 50]], GREEDY)[0].outputs[0].token_ids
+    stop = next(i for i in ids[2:] if ids.index(i) >= 2)
+    params = SamplingParams(temperature=0, max_tokens=20, stop_token_ids=(stop,), ignore_eos=True)
+    output = llm.generate([[1, 50]], params)[0].outputs[0]
+    assert output.finish_reason == "stop"
+    assert output.token_ids == ids[: ids.index(stop) + 1]
+
+
+def test_the_context_s_end_is_a_finish_of_its_own(llm: LLM) -> None:
+    output = llm.generate([[1] * 100], SamplingParams(temperature=0, max_tokens=None, ignore_eos=True))[0].outputs[0]
+    assert output.finish_reason == "length"
+    assert len(output.token_ids) == 28
+
+
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [
+        ([], "no tokens"),
+        ([1, 259], "token id 259 is outside the vocabulary of 259"),
+        ([-1], "token id -1"),
+        ([1] * 128, "128 tokens, which leaves no room to answer in a context of 128"),
+    ],
+)
+def test_a_prompt_that_cannot_be_run_is_refused(llm: LLM, prompt: list[int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        llm.generate([prompt], GREEDY)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"temperature": -1}, "temperature must be at least 0"),
+        ({"temperature": float("nan")}, "temperature"),
+        ({"top_p": 0.0}, "top_p must be over 0"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"stop": ""}, "empty string"),
+        ({"top_k": -1}, "top_k"),
+        ({"seed": 2**64}, "seed"),
+    ],
+)
+def test_sampling_params_are_checked(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        SamplingParams(**settings)
+
+
+def test_as_many_params_as_prompts(llm: LLM) -> None:
+    with pytest.raises(ValueError, match="1 sampling_params for 2 prompts"):
+        llm.generate(["a", "b"], [GREEDY])
+
+
+def test_a_closed_llm_says_so(path: Path) -> None:
+    with LLM(path, threads=1) as llm:
+        llm.generate(["a"], GREEDY)
+    with pytest.raises(ValueError, match="closed"):
+        llm.generate(["a"], GREEDY)
+
+
+def test_an_abandoned_stream_frees_its_blocks(path: Path) -> None:
+    llm = LLM(path, threads=1, max_context=32)
+    for _ in range(5):
+        stream = llm.stream("abcdefghijklmnop", GREEDY)
+        next(stream)
+        stream.close()
+    assert llm.generate(["abcdefghijklmnop"], SamplingParams(temperature=0, max_tokens=5))[0].outputs[0].token_ids
+
+
+@pytest.mark.parametrize(("context", "threads", "device", "kv"), [(1, 1, "cpu", "f16"), (129, 1, "cpu", "f16")])
+def test_a_context_out_of_range(path: Path, context: int, threads: int, device: str, kv: str) -> None:
+    with pytest.raises(ValueError, match="between 2 and the model's 128"):
+        LLM(path, max_context=context, threads=threads, device=device, kv_type=kv)
+
+
+def test_options_are_checked(path: Path) -> None:
+    with pytest.raises(ValueError, match="device must be"):
+        LLM(path, device="tpu")
+    with pytest.raises(ValueError, match="kv_type must be"):
+        LLM(path, kv_type="q8_0")
+    with pytest.raises(ValueError, match="threads must be"):
+        LLM(path, threads=0)
+
+
+def test_without_a_vocabulary_ids_still_work(tmp_path: Path) -> None:
+    llm = LLM(small_model.write_model(tmp_path / "alone.bin"), threads=1)
+    assert llm.generate([[1, 2]], GREEDY)[0].outputs[0].text == ""
+    with pytest.raises(MissingTokenizerError, match="--tokenizer FILE"):
+        llm.generate(["text"], GREEDY)
+
+
+def test_progress_ends_at_the_file_s_weights(path: Path) -> None:
+    calls: list[tuple[int, int]] = []
+    LLM(path, threads=1, progress=lambda done, total: calls.append((done, total)))
+    assert [done for done, _ in calls] == sorted(done for done, _ in calls)
+    assert calls[-1][0] == calls[-1][1] > 0
