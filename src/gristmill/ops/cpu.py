@@ -159,7 +159,7 @@ def _physical_cores() -> int:
 
 def _groups_fit(weight: Weight) -> bool:
     assert weight.scales is not None
-    return weight.shape[-1] % 32 == 0 and weight.n_elements // weight.scales.size % 32 == 0
+    return weight.shape[-1] % 32 == 0 and len(weight.data) // weight.scales.size % 32 == 0
 
 
 def _as_float32(weight: Weight) -> Weight:
