@@ -35,6 +35,26 @@ def sparse(front: bytes, size: int) -> Callable[[Path], None]:
     return write
 
 
+def many_long_strings(path: Path) -> None:
+    """300 key-values of 15 MiB each, all holes."""
+    with path.open("wb") as file:
+        file.write(ff.gguf(n_keys=300, pad=False))
+        for i in range(300):
+            file.write(ff.key(b"k%d" % i, ff.STRING, ff.u64(15 << 20)))
+            file.seek(15 << 20, os.SEEK_CUR)
+        file.write(b"\0" * 64)
+
+
+def many_long_names(path: Path) -> None:
+    """3,000 keys of 64 KiB each, all holes but for a number."""
+    with path.open("wb") as file:
+        file.write(ff.gguf(n_keys=3000, pad=False))
+        for i in range(3000):
+            file.write(ff.u64(1 << 16) + b"%04d" % i)
+            file.seek((1 << 16) - 4, os.SEEK_CUR)
+            file.write(ff.u32(ff.U8) + b"\0")
+
+
 def one_tensor(dims: tuple[int, ...], type_id: int = 0, offset: int = 0, data: bytes = b"\0" * 64) -> bytes:
     return ff.gguf([], [ff.tensor(b"blk.0.w", dims, type_id, offset)], data)
 
@@ -81,6 +101,8 @@ def _gguf() -> list[Bad]:
             sparse(ff.gguf([ff.key(b"k", ff.STRING, ff.u64(17 << 20))], pad=False), 20 << 20),
             ("key 'k'", str(17 << 20)),
         ),
+        ("300 strings of 15 MiB", many_long_strings, ("key 'k2'", "text")),
+        ("3,000 keys of 64 KiB", many_long_names, ("key 512", "text")),
         ("array of arrays", gguf_key(b"k", ff.ARRAY, ff.u32(ff.ARRAY) + ff.u64(1)), ("key 'k'", "array of arrays")),
         ("array of type 99", gguf_key(b"k", ff.ARRAY, ff.u32(99) + ff.u64(1)), ("key 'k'", "element type 99")),
         ("array past the end", gguf_key(b"k", ff.ARRAY, ff.u32(ff.F64) + ff.u64(20)), ("key 'k'", "is 20")),
