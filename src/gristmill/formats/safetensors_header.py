@@ -19,6 +19,7 @@ from gristmill.formats.mapped import MappedFile
 MAX_HEADER_BYTES = 16 << 20  # 100,000 tensors; the format allows 100 MB, which JSON would make gigabytes of
 MAX_JSON_PARTS = 1 << 20  # objects, lists and commas, which bound the memory that parsing takes
 MAX_DIMS = 8
+MAX_ELEMENTS = 1 << 56  # a size of 0 does not excuse the others: no array library could address them
 _LENGTH_BYTES = 8
 
 _DTYPE_BITS = {
@@ -55,7 +56,9 @@ def read_header(file: MappedFile) -> dict[str, StoredTensor]:
         most = min(MAX_HEADER_BYTES, file.size - _LENGTH_BYTES)
         raise bad_file(file.path, "header length", f"is {length}, at most {most} is possible")
     header = parse_json_object(file.buffer[_LENGTH_BYTES:data_start], file.path, "header")
-    header.pop("__metadata__", None)
+    notes = header.pop("__metadata__", None)
+    if notes is not None and not (isinstance(notes, dict) and all(isinstance(note, str) for note in notes.values())):
+        raise bad_file(file.path, "__metadata__", f"is {shown(notes)}, must be an object of strings")
     tensors = {name: _read_tensor(file, name, entry, data_start) for name, entry in header.items()}
     _check_tiling(file, tensors, data_start)
     return tensors
@@ -113,8 +116,9 @@ def _read_tensor(file: MappedFile, name: str, entry: Any, data_start: int) -> St
     if not isinstance(dtype, str) or dtype not in _DTYPE_BITS:
         raise bad_file(file.path, where, f"has the unknown dtype {shown(dtype)}", "save it as F32, F16 or BF16")
     shape = _sizes(entry.get("shape"))
-    if shape is None or len(shape) > MAX_DIMS:
-        raise bad_file(file.path, where, f"has the shape {shown(entry.get('shape'))}, must be up to {MAX_DIMS} sizes")
+    if shape is None or len(shape) > MAX_DIMS or math.prod(n or 1 for n in shape) > MAX_ELEMENTS:
+        problem = f"has the shape {shown(entry.get('shape'))}, must be up to {MAX_DIMS} sizes of a possible array"
+        raise bad_file(file.path, where, problem)
     span = _sizes(entry.get("data_offsets"))
     if span is None or len(span) != 2 or not span[0] <= span[1] <= file.size - data_start:
         problem = f"has data_offsets {shown(entry.get('data_offsets'))}, the file holds {file.size - data_start} bytes"
