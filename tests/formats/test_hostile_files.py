@@ -20,7 +20,7 @@ from gristmill.formats.checkpoint import ModelFormatError
 from gristmill.formats.dequantize import dequantize
 from gristmill.formats.open import open_checkpoint
 
-MAX_SECONDS = 1.0
+MAX_SECONDS = 1.0  # of the processor, so that a busy machine fails no test; pytest's timeout finds what waits
 MAX_GROWTH_BYTES = 200 << 20
 N_MUTATIONS = 20_000 if os.environ.get("GRISTMILL_THOROUGH") else 400
 
@@ -72,10 +72,10 @@ def write(bad: Bad, folder: Path) -> Path:
 @pytest.mark.parametrize("bad", BAD_FILES, ids=lambda bad: bad.id)
 def test_broken_file(tmp_path: Path, bad: Bad) -> None:
     path = write(bad, tmp_path)
-    memory, start = PeakMemory(), time.perf_counter()
+    memory, start = PeakMemory(), time.process_time()
     with pytest.raises(ModelFormatError) as caught:
         read_everything(path)
-    elapsed, growth = time.perf_counter() - start, memory.growth()
+    elapsed, growth = time.process_time() - start, memory.growth()
     message = str(caught.value)
     for words in (*bad.words, "; "):  # what follows the semicolon is the remedy
         assert words in message
@@ -155,14 +155,14 @@ def test_mutated_file(scratch: Path, kind: str) -> None:
     @settings(max_examples=N_MUTATIONS, deadline=None, suppress_health_check=list(HealthCheck), database=None)
     def only_success_or_the_right_error(mutated: bytes) -> None:
         path.write_bytes(mutated)
-        start = time.perf_counter()
+        start = time.process_time()
         try:
             read_everything(path)
             outcomes.add("read")
         except ModelFormatError as error:
             assert str(path) in str(error)  # noqa: PT017 - both outcomes are right, and the message has a rule
             outcomes.add("refused")
-        assert time.perf_counter() - start < MAX_SECONDS
+        assert time.process_time() - start < MAX_SECONDS
 
     only_success_or_the_right_error()
     assert outcomes == {"read", "refused"}

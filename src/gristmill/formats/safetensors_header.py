@@ -16,8 +16,9 @@ from typing import Any
 from gristmill.formats.checkpoint import DAMAGED, bad_file, shown
 from gristmill.formats.mapped import MappedFile
 
-MAX_HEADER_BYTES = 16 << 20  # 100,000 tensors; the format allows 100 MB, which JSON would make gigabytes of
-MAX_JSON_PARTS = 1 << 20  # objects, lists and commas, which bound the memory that parsing takes
+MAX_HEADER_BYTES = 16 << 20  # some 90,000 tensors; the format allows 100 MB, which JSON would make gigabytes of
+MAX_JSON_COMMAS = 1 << 20  # these two bound the memory and the time that parsing takes
+MAX_JSON_CONTAINERS = 1 << 18  # a tensor takes three
 MAX_DIMS = 8
 MAX_ELEMENTS = 1 << 56  # a size of 0 does not excuse the others: no array library could address them
 _LENGTH_BYTES = 8
@@ -76,9 +77,10 @@ def read_json_file(path: Path, max_bytes: int) -> dict[str, Any]:
 
 def parse_json_object(raw: bytes, path: Path, where: str) -> dict[str, Any]:
     """`raw` as a JSON object whose keys are unique. Raises ModelFormatError for anything else."""
-    n_parts = sum(raw.count(mark) for mark in (b"{", b"[", b","))
-    if n_parts > MAX_JSON_PARTS:
-        raise bad_file(path, where, f"is JSON of {n_parts} parts, the limit is {MAX_JSON_PARTS}")
+    n_containers, n_commas = raw.count(b"{") + raw.count(b"["), raw.count(b",")
+    if n_containers > MAX_JSON_CONTAINERS or n_commas > MAX_JSON_COMMAS:
+        limits = f"the limits are {MAX_JSON_CONTAINERS} and {MAX_JSON_COMMAS}"
+        raise bad_file(path, where, f"is JSON of {n_containers} brackets and {n_commas} commas, {limits}")
     try:
         value = json.loads(raw.decode(), object_pairs_hook=_unique)
     except _DuplicateKeyError as error:
