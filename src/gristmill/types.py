@@ -1,4 +1,4 @@
-"""The nouns of gristmill: what a model is, what a request asks, what a step computes. Standard library only, all frozen."""
+"""The nouns of gristmill: what a model is, what a request asks, what a step computes. Standard library, all frozen."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class MoeConfig:
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """A decoder's dimensions, the same for every family. windows[i] is layer i's sliding window in tokens, 0 for all."""
+    """A decoder's dimensions, the same for every family. windows[i]: layer i's sliding window in tokens, 0 for all."""
 
     arch: str
     vocab_size: int
@@ -94,7 +94,9 @@ class SamplingParams:
 
 def _check(field: str, value: float, low: float, high: float, open_low: bool = False) -> None:
     if not isinstance(value, int | float) or not (low < value <= high if open_low else low <= value <= high):
-        raise ValueError(f"{field} must be {'over' if open_low else 'at least'} {low} and at most {high}, not {value!r}")
+        raise ValueError(
+            f"{field} must be {'over' if open_low else 'at least'} {low} and at most {high}, not {value!r}"
+        )
 
 
 class Finish(Enum):
@@ -118,6 +120,9 @@ class Batch:
     seq_lens      int32 [S]       tokens in the cache after this step
     block_tables  int32 [S, B]    block ids of each sequence in order; unused entries are 0
     sample_rows   int32 [R]       rows whose logits are wanted
+    and for each of these rows, how its next token is chosen (see SamplingParams):
+    temperature float32 [R], top_k int32 [R], top_p float32 [R], min_p float32 [R], seeds uint64 [R],
+    next_positions int64 [R] (of the token to be chosen: randomness depends on seed and position alone)
     """
 
     tokens: Any
@@ -127,14 +132,19 @@ class Batch:
     seq_lens: Any
     block_tables: Any
     sample_rows: Any
+    temperature: Any
+    top_k: Any
+    top_p: Any
+    min_p: Any
+    seeds: Any
+    next_positions: Any
 
 
 @dataclass(frozen=True, slots=True)
 class TokenEvent:
-    """One generated token. `text` may be empty while a character or a stop string is incomplete."""
+    """One generated token, and where they were asked for the logprobs of it and of its alternatives (id, logprob)."""
 
     token_id: int
-    text: str
-    logprob: float | None
-    top_logprobs: tuple[tuple[int, float], ...]
     finish: Finish | None
+    logprob: float | None = None
+    top_logprobs: tuple[tuple[int, float], ...] = ()

@@ -18,6 +18,25 @@ class ModelFormatError(ValueError):
     """A model file is not what it claims to be; the message names the file, the field or tensor, and the remedy."""
 
 
+DAMAGED = "the file is damaged or incomplete: download or convert it again"
+
+
+def bad_file(path: Path, where: str, problem: str, remedy: str = DAMAGED) -> ModelFormatError:
+    """The error for `path`: where (field or tensor, already `shown`), what is wrong with which value, what to do."""
+    return ModelFormatError(f"{shown_path(path)}: {where}: {problem}; {remedy}")
+
+
+def shown(value: object) -> str:
+    """`value` as an error may show it: on one line, control characters escaped, cut when long."""
+    text = repr(value[:100] if isinstance(value, str | bytes) else value)
+    return text if len(text) <= 120 else f"{text[:117]}..."
+
+
+def shown_path(path: Path) -> str:
+    """`path` without control characters."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(path))
+
+
 @dataclass(frozen=True, slots=True)
 class Weight:
     """One tensor as its file stores it.
@@ -42,11 +61,14 @@ class Weight:
         return int(np.prod(self.shape, dtype=np.int64))
 
     def take_rows(self, order: NDArray[np.int32]) -> Weight:
-        """The same bytes seen with rows in another order (or with fewer rows): row r becomes row `order[r]`."""
+        """The same bytes seen with rows in another order (or with fewer rows): row r becomes row `order[r]`.
+
+        A vector's rows are its elements; a stack of experts has every expert's rows taken alike.
+        """
         order = order.astype(np.int32)
         if self.row_order is not None:
             order = self.row_order[order]
-        shape = (*self.shape[:-2], len(order), self.shape[-1])
+        shape = (*self.shape[:-2], len(order), self.shape[-1]) if len(self.shape) > 1 else (len(order),)
         return dataclasses.replace(self, shape=shape, row_order=order)
 
 

@@ -6,12 +6,12 @@ from enum import Enum
 
 
 class QType(Enum):
-    """Number encodings. value = (name, elements a block, bytes a block); GGUF's names, sizes and layouts (ggml-common.h).
+    """Number encodings. value = (name, elements a block, bytes a block); GGUF's names, sizes, layouts (ggml-common.h).
 
     MXFP4_SPLIT  as in gpt-oss safetensors: `data` holds 16 bytes for 32 elements, element 2j in the low and 2j+1 in the
                  high nibble of byte j; `scales` holds one E8M0 byte for each block
     Q8_GROUPS    as in llama2.c v2: `data` holds int8, `scales` one float32 for each group of
-                 n_elements / len(scales) consecutive elements of the flattened tensor
+                 len(data) / len(scales) consecutive elements of the flattened tensor, as the file stores it
     """
 
     F32 = ("f32", 1, 4)
@@ -43,3 +43,8 @@ class QType(Enum):
     @property
     def block_bytes(self) -> int:
         return self.value[2]
+
+    @property
+    def alignment(self) -> int:
+        """What the first byte's address is a multiple of in every Weight: the widest number inside a block."""
+        return {QType.F32: 4, QType.MXFP4: 1, QType.MXFP4_SPLIT: 1, QType.Q8_GROUPS: 1}.get(self, 2)

@@ -1,0 +1,50 @@
+# make run MODEL=file    builds and continues a text        make test    lint, types, layers, tests
+# make lint              the checks alone                   make bench   speed on this machine
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := pyproject.toml CMakeLists.txt $(shell find src/gristmill/native -type f 2>/dev/null)
+BUILD_TOOLS := "scikit-build-core>=0.10" "nanobind>=2.4" "cmake>=3.18" ninja
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+PROMPT ?= Once upon a time
+MODEL ?=
+ARGS ?= --temp 0 -n 128
+
+export CMAKE_BUILD_PARALLEL_LEVEL ?= 2
+
+.PHONY: run test lint bench clean
+
+run: $(VENV)/.built
+	@test -n "$(MODEL)" || { echo "say which model: make run MODEL=path/to/model.gguf [PROMPT=\"...\"]"; exit 2; }
+	@$(BIN)/gristmill generate -m "$(MODEL)" -p "$(PROMPT)" $(ARGS)
+
+test: $(VENV)/.tested-with lint
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.tested-with
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.tested-with
+	$(BIN)/python benchmarks/compare_llama_cpp.py --help
+
+$(VENV)/.tools:
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) $(BUILD_TOOLS)
+	@touch $@
+
+# The package is installed in place: Python files are read from src, the C++ is built again when it changes.
+$(VENV)/.built: $(VENV)/.tools $(SOURCES)
+	$(PIP) --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.tested-with: $(VENV)/.built
+	$(PIP) --no-build-isolation --editable ".[test]"
+	@touch $@
+
+clean:
+	rm -rf build $(VENV)

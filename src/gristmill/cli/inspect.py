@@ -1,0 +1,141 @@
+"""`gristmill inspect`: what a model file holds and how much memory it will want. It never runs the model."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from gristmill.cli import options
+from gristmill.formats.checkpoint import Checkpoint
+from gristmill.formats.open import open_checkpoint
+from gristmill.kv.cache import block_bytes
+from gristmill.llm import pick_context
+from gristmill.models.build import stored_bytes
+from gristmill.models.hyperparameters import read_config
+from gristmill.ops.interface import BLOCK_SIZE
+from gristmill.types import ModelConfig
+
+_EXAMPLES = """
+\b
+Examples:
+  gristmill inspect model.gguf
+  gristmill inspect model.gguf --ctx 32768 --slots 4
+  gristmill inspect model.gguf --json
+"""
+
+
+@click.command(epilog=_EXAMPLES)
+@click.argument("model")
+@options.context
+@options.option("--slots", type=click.IntRange(1, 65536), default=1, help="sequences held at once")
+@options.kv_type
+@options.option("--tensors/--no-tensors", default=True, help="list every tensor")
+@options.as_json
+def inspect(model: str, context: int | None, slots: int, kv_type: str, tensors: bool, as_json: bool) -> None:
+    """Show a model's metadata, tensors, types, and the memory it needs."""
+    checkpoint = open_checkpoint(Path(model))
+    report = _report(checkpoint, context, slots, kv_type)
+    if as_json:
+        click.echo(json.dumps(report, ensure_ascii=False))
+    else:
+        _print(report, tensors)
+
+
+def _report(checkpoint: Checkpoint, context: int | None, slots: int, kv_type: str) -> dict[str, Any]:
+    rows, bytes_by_type, n_parameters = [], Counter[str](), 0
+    for name in checkpoint.names():
+        weight = checkpoint.get(name)
+        n_bytes = stored_bytes(weight) + (0 if weight.scales is None else weight.scales.nbytes)
+        rows.append({"name": name, "type": weight.qtype.label, "shape": list(weight.shape), "bytes": n_bytes})
+        bytes_by_type[weight.qtype.label] += n_bytes
+        n_parameters += weight.n_elements
+    report: dict[str, Any] = {
+        "path": str(checkpoint.path),
+        "format": checkpoint.format,
+        "parameters": n_parameters,
+        "bytes_by_type": dict(bytes_by_type),
+        "metadata": {key: _plain(value) for key, value in checkpoint.metadata.items()},
+        "tensors": rows,
+    }
+    if rows:
+        config = read_config(checkpoint)
+        report["config"] = _config(config)
+        report["memory"] = _memory(config, sum(bytes_by_type.values()), pick_context(config, context), slots, kv_type)
+    return report
+
+
+def _memory(config: ModelConfig, weights: int, context: int, slots: int, kv_type: str) -> dict[str, int]:
+    kv = -(-context // BLOCK_SIZE) * block_bytes(config, kv_type) * slots
+    return {"context": context, "slots": slots, "weights_bytes": weights, "kv_bytes": kv, "total_bytes": weights + kv}
+
+
+def _config(config: ModelConfig) -> dict[str, Any]:
+    fields = {name: getattr(config, name) for name in config.__slots__ if name not in ("rope", "windows", "moe")}
+    fields["windows"] = sorted(set(config.windows))
+    if config.moe:
+        fields["experts"] = config.moe.n_experts
+        fields["active_experts"] = config.moe.n_active
+    return fields
+
+
+def _plain(value: Any) -> Any:
+    """Metadata for a person: long arrays as their length and first items."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if isinstance(value, str | int | float | bool | dict) or value is None:
+        return value
+    items = [_plain(item) for item in value[:8]]
+    return items if len(value) <= 8 else {"length": len(value), "first": items}
+
+
+def _print(report: dict[str, Any], with_tensors: bool) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(
+        f"[bold]{_safe(report['path'])}[/bold]  {report['format']}, {_count(report['parameters'])} parameters"
+    )
+    table = Table("metadata", "", box=None, pad_edge=False)
+    for key, value in report["metadata"].items():
+        table.add_row(_safe(key), _safe(value))
+    console.print(table)
+    if with_tensors and report["tensors"]:
+        table = Table("\ntensor", "\ntype", "\nshape", "\nbytes", box=None, pad_edge=False)
+        for row in report["tensors"]:
+            table.add_row(_safe(row["name"]), row["type"], " x ".join(map(str, row["shape"])), _bytes(row["bytes"]))
+        console.print(table)
+    if "memory" in report:
+        m = report["memory"]
+        by_type = ", ".join(f"{label} {_bytes(n)}" for label, n in report["bytes_by_type"].items())
+        console.print(f"\nweights  {_bytes(m['weights_bytes'])}  ({by_type})")
+        console.print(f"cache    {_bytes(m['kv_bytes'])}  ({m['context']} tokens, {m['slots']} at once)")
+        console.print(f"together {_bytes(m['total_bytes'])}")
+
+
+def _safe(value: Any) -> str:
+    """One line, control characters escaped, no markup: a file's text must not draw on the terminal."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text[:200])
+    return text.replace("[", r"\[")
+
+
+def _bytes(n: int) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if n < 1024:
+            return f"{n:.1f} {unit}" if unit != "B" else f"{n} B"
+        n = n / 1024  # type: ignore[assignment]
+    return f"{n:.2f} GiB"
+
+
+def _count(n: int) -> str:
+    for unit, size in (("B", 10**9), ("M", 10**6), ("K", 10**3)):
+        if n >= size:
+            return f"{n / size:.2f} {unit}"
+    return str(n)

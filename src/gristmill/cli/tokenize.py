@@ -1,0 +1,71 @@
+"""`gristmill tokenize`: text to token ids and back, from any file that holds a vocabulary."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import BinaryIO
+
+import click
+
+from gristmill.cli import options
+from gristmill.formats.open import open_checkpoint
+from gristmill.tokenizer.interface import Tokenizer
+from gristmill.tokenizer.load import load_tokenizer
+
+_EXAMPLES = """
+\b
+Examples:
+  echo -n "Hello world" | gristmill tokenize -m model.gguf
+  gristmill tokenize -m ggml-vocab-qwen2.gguf notes.txt --json
+  echo "9707 1879" | gristmill tokenize -m model.gguf --decode
+"""
+
+
+@click.command(epilog=_EXAMPLES)
+@options.model
+@click.argument("file", type=click.File("rb"), default="-")
+@options.option("--decode", is_flag=True, help="read ids and print their text")
+@options.option("--special/--no-special", default=True, help="add BOS and EOS where the model's files ask for them")
+@options.option("--parse-special", is_flag=True, help="let texts of special tokens become their ids")
+@options.tokenizer
+@options.as_json
+def tokenize(
+    model: str,
+    file: BinaryIO,
+    decode: bool,
+    special: bool,
+    parse_special: bool,
+    tokenizer: str | None,
+    as_json: bool,
+) -> None:
+    """Print the token ids of a text (from FILE or stdin), or the text of ids."""
+    vocabulary = _load(model, tokenizer)
+    data = file.read()
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"the input is not UTF-8: byte {error.start} is {data[error.start]:#04x}") from None
+    if decode:
+        text = vocabulary.decode(_ids(text))
+        sys.stdout.write(json.dumps({"text": text}, ensure_ascii=False) + "\n" if as_json else text)
+        return
+    ids = vocabulary.encode(text, add_special=special, parse_special=parse_special)
+    if as_json:
+        click.echo(json.dumps({"ids": ids, "tokens": [vocabulary.token_text(i) for i in ids]}, ensure_ascii=False))
+    else:
+        click.echo(" ".join(map(str, ids)))
+
+
+def _load(model: str, override: str | None) -> Tokenizer:
+    return load_tokenizer(open_checkpoint(Path(model)), Path(override) if override else None)
+
+
+def _ids(text: str) -> list[int]:
+    words = re.split(r"[\s,\[\]]+", text.strip(" \n\r\t[],"))
+    try:
+        return [int(word) for word in words if word]
+    except ValueError as error:
+        raise click.UsageError(f"ids must be numbers: {error}") from None

@@ -1,0 +1,67 @@
+"""What every encoding means, in numpy: the definition that all kernels are tested against. Speed is not its concern."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gristmill.formats.blocks import decode_blocks, decode_split_mxfp4
+from gristmill.formats.checkpoint import Weight
+from gristmill.formats.qtypes import QType
+
+_CHUNK_ELEMENTS = 1 << 21  # bounds the temporaries to tens of MB whatever the tensor's size
+
+
+def dequantize(weight: Weight) -> NDArray[np.float32]:
+    """`weight` as float32 of `weight.shape`, its `row_order` applied; a read-only view where the file has just that.
+
+    Equal bit for bit to ggml's dequantization (GGUF's types), fp4 * 2^(scale - 127) (MXFP4_SPLIT), int8 * scale of its
+    group (Q8_GROUPS). Scales that are infinite or NaN give infinities and NaN, without a warning.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        return _dequantize(weight)
+
+
+def _dequantize(weight: Weight) -> NDArray[np.float32]:
+    order, shape = weight.row_order, weight.shape
+    if order is None:
+        return _decode(weight.qtype, weight.data, weight.scales).reshape(shape)
+    if len(shape) < 2:
+        return _decode(weight.qtype, weight.data, weight.scales)[order]
+    n_outer, cols = math.prod(shape[:-2]), shape[-1]
+
+    def take(stored: NDArray[Any], row_size: int) -> NDArray[Any]:
+        return stored.reshape(n_outer, -1, row_size)[:, order]
+
+    if weight.qtype is QType.Q8_GROUPS:  # a group may span rows, so rows are taken from the numbers
+        return take(_decode(weight.qtype, weight.data, weight.scales), cols).reshape(shape)
+    n_blocks = cols // weight.qtype.block_size
+    scales = None if weight.scales is None else take(weight.scales, n_blocks).reshape(-1)
+    data = take(weight.data, n_blocks * weight.qtype.block_bytes).reshape(-1)
+    return _decode(weight.qtype, data, scales).reshape(shape)
+
+
+def _decode(qtype: QType, data: NDArray[np.uint8], scales: NDArray[Any] | None) -> NDArray[np.float32]:
+    """float32 [n_elements] of everything stored in `data`."""
+    if qtype is QType.F32:
+        return data.view("<f4")
+    if qtype is QType.F16:
+        return data.view("<f2").astype(np.float32)
+    if qtype is QType.BF16:
+        return (data.view("<u2").astype(np.uint32) << 16).view(np.float32)
+    if qtype is QType.Q8_GROUPS:
+        assert scales is not None, "Q8_GROUPS keeps its scales apart"
+        return (data.view(np.int8).reshape(len(scales), -1) * scales.astype(np.float32)[:, None]).reshape(-1)
+    blocks = data.reshape(-1, qtype.block_bytes)
+    values = np.empty((len(blocks), qtype.block_size), dtype=np.float32)
+    step = _CHUNK_ELEMENTS // qtype.block_size
+    for i in range(0, len(blocks), step):
+        if qtype is QType.MXFP4_SPLIT:
+            assert scales is not None, "MXFP4_SPLIT keeps its scales apart"
+            values[i : i + step] = decode_split_mxfp4(blocks[i : i + step], scales.reshape(-1)[i : i + step])
+        else:
+            values[i : i + step] = decode_blocks(qtype, blocks[i : i + step])
+    return values.reshape(-1)

@@ -1,0 +1,69 @@
+"""A file in memory without reading it: bounds-checked, aligned views of a read-only map. Knows no format."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gristmill.formats.checkpoint import Weight, bad_file
+
+
+class MappedFile:
+    """A regular file mapped read-only. Its views keep the map alive; it goes when the last one does."""
+
+    __slots__ = ("_address", "_bytes", "_map", "path", "size")
+
+    def __init__(self, path: Path) -> None:
+        if not path.is_file():
+            raise bad_file(path, "file", "is missing or not a regular file")
+        with path.open("rb") as file:
+            self.size = file.seek(0, 2)
+            if self.size == 0:
+                raise bad_file(path, "file", "is empty (0 bytes)")
+            self._map = mmap.mmap(file.fileno(), self.size, access=mmap.ACCESS_READ)
+        self.path = path
+        self._bytes = np.frombuffer(self._map, dtype=np.uint8)
+        self._address = _address(self._bytes)
+
+    @property
+    def buffer(self) -> mmap.mmap:
+        """The whole file, for `struct` and `bytes` reads."""
+        return self._map
+
+    def view(self, offset: int, n_bytes: int, alignment: int = 1) -> NDArray[np.uint8]:
+        """uint8 [n_bytes] from `offset`, read-only; a copy only where the file's own offset is not aligned."""
+        assert 0 <= offset <= offset + n_bytes <= self.size, "the reader has not checked its bounds"
+        data = self._bytes[offset : offset + n_bytes]
+        if offset % alignment == 0:
+            return data
+        copy = data.copy()
+        self.release(data)
+        copy.flags.writeable = False
+        return copy
+
+    def release(self, data: NDArray[np.generic]) -> None:
+        """Drop the whole pages inside `data` from this process when it is a view of this file; they stay readable."""
+        start = _address(data) - self._address
+        stop = start + data.nbytes
+        if not 0 <= start <= stop <= self.size or not hasattr(mmap, "MADV_DONTNEED"):
+            return
+        first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
+        last = stop // mmap.PAGESIZE * mmap.PAGESIZE
+        if last > first:
+            self._map.madvise(mmap.MADV_DONTNEED, first, last - first)
+
+
+def release_weight(files: Iterable[MappedFile], weight: Weight) -> None:
+    """Drop the pages behind `weight` (under any name, rows in any order) wherever they lie in `files`."""
+    for file in files:
+        file.release(weight.data)
+        if weight.scales is not None:
+            file.release(weight.scales)
+
+
+def _address(data: NDArray[np.generic]) -> int:
+    return int(data.__array_interface__["data"][0])

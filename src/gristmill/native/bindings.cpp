@@ -1,0 +1,251 @@
+// gristmill._kernels: the Python face of the operations. All shape checks are here, so that no array can make a kernel
+// read or write outside it; everything long runs without the interpreter's lock.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "ops.h"
+#include "sample.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace gristmill;
+
+namespace {
+
+using Unlocked = nb::gil_scoped_release;
+template <class T, int Rank>
+using In = nb::ndarray<const T, nb::ndim<Rank>, nb::c_contig, nb::device::cpu>;
+template <class T, int Rank>
+using Out = nb::ndarray<T, nb::ndim<Rank>, nb::c_contig, nb::device::cpu>;
+using Cache = nb::ndarray<nb::ndim<4>, nb::c_contig, nb::device::cpu>;
+template <class T, int Rank>
+using Optional = std::optional<In<T, Rank>>;
+
+void check(bool holds, const char* message) {
+  if (!holds) throw std::invalid_argument(message);
+}
+
+template <class Array>
+auto data_or_null(const std::optional<Array>& array) -> decltype(array->data()) { return array ? array->data() : nullptr; }
+
+// An array that numpy owns, so that results are freed with their last reader.
+nb::ndarray<nb::numpy, float> make(std::initializer_list<size_t> shape) {
+  size_t n = 1;
+  for (size_t s : shape) n *= s;
+  float* data = new float[n ? n : 1];
+  nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<float*>(p); });
+  return nb::ndarray<nb::numpy, float>(data, shape, owner);
+}
+
+std::shared_ptr<PackedMatrix> pack_weight(Ops& ops, const std::string& label, In<uint8_t, 1> data, int n_matrices,
+                                          int stored_rows, int cols, std::optional<nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>> scales,
+                                          Optional<int32_t, 1> row_order) {
+  SourceWeight w{};
+  w.source = source_of(label);
+  check(n_matrices > 0 && stored_rows > 0 && cols > 0, "pack: every dimension must be positive");
+  int block = source_block(w.source);
+  check(cols % block == 0, "pack: the columns are not a multiple of the type's block");
+  int64_t n = int64_t(n_matrices) * stored_rows * cols;
+  check(int64_t(data.size()) == n / block * source_block_bytes(w.source), "pack: the data's size does not fit the shape");
+  w.n_matrices = n_matrices, w.stored_rows = stored_rows, w.cols = cols, w.data = data.data();
+  w.rows = row_order ? int(row_order->size()) : stored_rows;
+  w.row_order = data_or_null(row_order);
+  for (int r = 0; w.row_order && r < w.rows; r++)
+    check(w.row_order[r] >= 0 && w.row_order[r] < stored_rows, "pack: row_order names a row that is not there");
+  if (w.source == Source::MXFP4_SPLIT) {
+    check(scales && scales->dtype() == nb::dtype<uint8_t>() && int64_t(scales->size()) == n / kBlock,
+          "pack: mxfp4_split needs one uint8 scale for each 32 elements");
+  } else if (w.source == Source::Q8_GROUPS) {
+    check(scales && scales->dtype() == nb::dtype<float>() && scales->size() > 0 && n % int64_t(scales->size()) == 0,
+          "pack: q8_groups needs float32 scales that divide the elements");
+    w.group = int(n / int64_t(scales->size()));
+    check(w.group % kBlock == 0 && cols % kBlock == 0, "pack: q8_groups needs groups and columns in multiples of 32");
+  }
+  w.scales = scales ? scales->data() : nullptr;
+  check(!Matrix{pack_of(w), 1, 1, cols, nullptr}.blocked() || cols % kBlock == 0, "pack: columns must be a multiple of 32");
+  Unlocked unlocked;
+  return std::make_shared<PackedMatrix>(pack(w, ops.pool()));
+}
+
+std::shared_ptr<Linear> make_linear(std::vector<std::shared_ptr<PackedMatrix>> parts, Optional<float, 1> bias) {
+  check(!parts.empty(), "Linear: at least one part is needed");
+  auto linear = std::make_shared<Linear>();
+  for (const auto& part : parts)
+    check(part->matrix.cols == parts[0]->matrix.cols && part->matrix.n_matrices == parts[0]->matrix.n_matrices,
+          "Linear: all parts must have the same columns and experts");
+  linear->parts = std::move(parts);
+  if (bias) {
+    check(int(bias->size()) == linear->rows() * linear->n_matrices(), "Linear: the bias must have one number for each row");
+    linear->bias.assign(bias->data(), bias->data() + bias->size());
+  }
+  return linear;
+}
+
+KvLayer kv_layer(const Cache& k, const Cache& v) {
+  bool half = k.dtype().bits == 16;
+  check(k.dtype() == v.dtype() && (half || k.dtype() == nb::dtype<float>()), "kv: float16 or float32 arrays are needed");
+  check(k.shape(0) == v.shape(0) && k.shape(1) == v.shape(1) && k.shape(3) == kKvBlock && v.shape(2) == kKvBlock &&
+            v.shape(3) % kLanes == 0 && v.shape(3) >= k.shape(2),
+        "kv: k must be [blocks, heads, head_dim, 16] and v [blocks, heads, 16, head_dim rounded up to 16]");
+  return {k.data(), v.data(), half, int(k.shape(1)), int(k.shape(2)), int(v.shape(3))};
+}
+
+auto linear(Ops& ops, In<float, 2> x, const Linear& w) {
+  check(int(x.shape(1)) == w.cols() && w.n_matrices() == 1, "linear: x's width is not the weight's");
+  auto y = make({x.shape(0), size_t(w.rows())});
+  Unlocked unlocked;
+  ops.linear(x.data(), int(x.shape(0)), w, y.data());
+  return y;
+}
+
+auto embed(Ops& ops, const Linear& w, In<int32_t, 1> tokens) {
+  check(w.parts.size() == 1 && w.n_matrices() == 1, "embed: one plain matrix is needed");
+  for (size_t i = 0; i < tokens.size(); i++)
+    check(tokens.data()[i] >= 0 && tokens.data()[i] < w.rows(), "embed: a token id is outside the vocabulary");
+  auto y = make({tokens.size(), size_t(w.cols())});
+  Unlocked unlocked;
+  ops.embed(w, tokens.data(), int(tokens.size()), y.data());
+  return y;
+}
+
+auto rms_norm(Ops& ops, In<float, 2> x, In<float, 1> weight, float eps) {
+  check(x.shape(1) == weight.size(), "rms_norm: the weight's size is not x's width");
+  auto y = make({x.shape(0), x.shape(1)});
+  Unlocked unlocked;
+  ops.rms_norm(x.data(), weight.data(), int(x.shape(0)), int(x.shape(1)), eps, y.data());
+  return y;
+}
+
+auto add(Ops& ops, In<float, 2> x, In<float, 2> z) {
+  check(x.shape(0) == z.shape(0) && x.shape(1) == z.shape(1), "add: the shapes differ");
+  auto y = make({x.shape(0), x.shape(1)});
+  Unlocked unlocked;
+  ops.add(x.data(), z.data(), int64_t(x.size()), y.data());
+  return y;
+}
+
+auto swiglu(Ops& ops, In<float, 2> gate_up, float limit) {
+  check(gate_up.shape(1) % 2 == 0, "swiglu: the width must be even");
+  auto y = make({gate_up.shape(0), gate_up.shape(1) / 2});
+  Unlocked unlocked;
+  ops.swiglu(gate_up.data(), int(gate_up.shape(0)), int(gate_up.shape(1) / 2), limit, y.data());
+  return y;
+}
+
+auto store_qkv(Ops& ops, In<float, 2> qkv, Optional<float, 1> q_norm, Optional<float, 1> k_norm, float eps, In<float, 2> cos,
+               In<float, 2> sin, Cache k, Cache v, In<int32_t, 1> slots) {
+  StoreCall c{};
+  c.kv = kv_layer(k, v);
+  size_t n_tokens = qkv.shape(0), head_dim = size_t(c.kv.head_dim), heads = qkv.shape(1) / head_dim;
+  check(qkv.shape(1) % head_dim == 0 && heads > 2 * size_t(c.kv.n_kv_heads), "store_qkv: qkv's width is not whole heads");
+  check(slots.size() == n_tokens && cos.shape(0) == n_tokens && sin.shape(0) == n_tokens, "store_qkv: the token counts differ");
+  check(cos.shape(1) * 2 == head_dim && sin.shape(1) * 2 == head_dim, "store_qkv: cos and sin must be [T, head_dim / 2]");
+  check((!q_norm || q_norm->size() == head_dim) && (!k_norm || k_norm->size() == head_dim), "store_qkv: a norm is not head_dim wide");
+  for (size_t t = 0; t < n_tokens; t++)
+    check(slots.data()[t] >= 0 && size_t(slots.data()[t]) < k.shape(0) * kKvBlock, "store_qkv: a slot is outside the cache");
+  c.n_heads = int(heads) - 2 * c.kv.n_kv_heads;
+  auto q = make({n_tokens, size_t(c.n_heads) * head_dim});
+  c.qkv = qkv.data(), c.q_norm = data_or_null(q_norm), c.k_norm = data_or_null(k_norm), c.cos = cos.data(), c.sin = sin.data();
+  c.slots = slots.data(), c.q = q.data(), c.k_cache = k.data(), c.v_cache = v.data();
+  c.n_tokens = int(n_tokens), c.eps = eps;
+  Unlocked unlocked;
+  ops.store_qkv(c);
+  return q;
+}
+
+auto attention(Ops& ops, In<float, 2> q, Cache k, Cache v, In<int32_t, 1> positions, In<int32_t, 1> query_start,
+               In<int32_t, 2> block_tables, int window, Optional<float, 1> sinks, float scale) {
+  AttentionCall c{};
+  c.kv = kv_layer(k, v);
+  size_t n_tokens = q.shape(0), head_dim = size_t(c.kv.head_dim);
+  c.n_sequences = int(block_tables.shape(0)), c.n_table = int(block_tables.shape(1));
+  check(q.shape(1) % (head_dim * c.kv.n_kv_heads) == 0, "attention: q's heads are not a multiple of the cache's");
+  c.n_heads = int(q.shape(1) / head_dim);
+  check(positions.size() == n_tokens && query_start.size() == block_tables.shape(0) + 1, "attention: the counts of tokens or sequences differ");
+  check(!sinks || int(sinks->size()) == c.n_heads, "attention: one sink for each head is needed");
+  const int32_t *starts = query_start.data(), *table = block_tables.data();
+  check(starts[0] == 0 && size_t(starts[c.n_sequences]) == n_tokens, "attention: query_start does not cover the tokens");
+  for (int s = 0; s < c.n_sequences; s++) {
+    check(starts[s] <= starts[s + 1], "attention: query_start must not decrease");
+    for (int t = starts[s]; t < starts[s + 1]; t++)
+      check(positions.data()[t] >= 0 && positions.data()[t] < c.n_table * kKvBlock, "attention: a position is outside the block table");
+    for (int b = 0; b < c.n_table; b++, table++)
+      check(*table >= 0 && size_t(*table) < k.shape(0), "attention: a block id is outside the cache");
+  }
+  auto y = make({n_tokens, q.shape(1)});
+  c.q = q.data(), c.y = y.data(), c.positions = positions.data(), c.query_start = starts, c.block_tables = block_tables.data();
+  c.sinks = data_or_null(sinks), c.window = window, c.scale = scale;
+  Unlocked unlocked;
+  ops.attention(c);
+  return y;
+}
+
+auto moe(Ops& ops, In<float, 2> x, In<float, 2> router, const Linear& gate_up, const Linear& down, int n_active, float limit) {
+  check(int(x.shape(1)) == gate_up.cols() && down.rows() == gate_up.cols() && gate_up.rows() == 2 * down.cols(), "moe: the experts' shapes do not fit");
+  check(gate_up.n_matrices() == down.n_matrices() && int(router.shape(1)) == down.n_matrices() && router.shape(0) == x.shape(0),
+        "moe: the router's shape does not fit the experts");
+  check(n_active > 0 && n_active <= down.n_matrices(), "moe: n_active must be between 1 and the number of experts");
+  auto y = make({x.shape(0), x.shape(1)});
+  MoeCall c{x.data(), router.data(), &gate_up, &down, y.data(), int(x.shape(0)), n_active, limit};
+  Unlocked unlocked;
+  ops.moe(c);
+  return y;
+}
+
+std::vector<int32_t> sample_rows(In<float, 2> logits, In<float, 1> temperature, In<int32_t, 1> top_k, In<float, 1> top_p,
+                                 In<float, 1> min_p, In<uint64_t, 1> seed, In<int64_t, 1> position) {
+  size_t n = logits.shape(0);
+  check(temperature.size() == n && top_k.size() == n && top_p.size() == n && min_p.size() == n && seed.size() == n && position.size() == n,
+        "sample: one parameter for each row is needed");
+  std::vector<int32_t> ids(n);
+  Unlocked unlocked;
+  for (size_t r = 0; r < n; r++)
+    ids[r] = sample(logits.data() + r * logits.shape(1), int(logits.shape(1)),
+                    {temperature.data()[r], top_k.data()[r], top_p.data()[r], min_p.data()[r], seed.data()[r], position.data()[r]});
+  return ids;
+}
+
+auto dequantize_array(const std::string& label, In<uint8_t, 1> data) {
+  Source source = source_of(label);
+  check(source != Source::MXFP4_SPLIT && source != Source::Q8_GROUPS, "dequantize: this type keeps its scales apart");
+  check(data.size() % source_block_bytes(source) == 0, "dequantize: the data is not whole blocks");
+  size_t n = data.size() / source_block_bytes(source) * source_block(source);
+  auto y = make({n});
+  Unlocked unlocked;
+  dequantize(source, data.data(), int64_t(n), y.data());
+  return y;
+}
+
+}  // namespace
+
+NB_MODULE(_kernels, m) {
+  nb::class_<PackedMatrix>(m, "Packed")
+      .def_prop_ro("n_bytes", [](const PackedMatrix& p) { return p.matrix.total_bytes(); })
+      .def_prop_ro("requantized", [](const PackedMatrix& p) { return p.matrix.pack == Pack::Q8_0; });
+  nb::class_<Linear>(m, "Linear")
+      .def_prop_ro("rows", &Linear::rows)
+      .def_prop_ro("cols", &Linear::cols)
+      .def_prop_ro("n_matrices", &Linear::n_matrices);
+  m.def("linear_of", make_linear, "parts"_a, "bias"_a.none());
+  nb::class_<Ops>(m, "Ops")
+      .def(nb::init<int, const std::string&>(), "n_threads"_a, "isa"_a)
+      .def_prop_ro("isa", [](const Ops& ops) { return std::string(ops.isa()); })
+      .def_prop_ro("n_threads", [](Ops& ops) { return ops.pool().size(); })
+      .def("pack", pack_weight, "label"_a, "data"_a, "n_matrices"_a, "stored_rows"_a, "cols"_a, "scales"_a.none(), "row_order"_a.none())
+      .def("linear", linear, "x"_a, "w"_a)
+      .def("embed", embed, "w"_a, "tokens"_a)
+      .def("rms_norm", rms_norm, "x"_a, "weight"_a, "eps"_a)
+      .def("add", add, "x"_a, "z"_a)
+      .def("swiglu", swiglu, "gate_up"_a, "limit"_a)
+      .def("store_qkv", store_qkv, "qkv"_a, "q_norm"_a.none(), "k_norm"_a.none(), "eps"_a, "cos"_a, "sin"_a, "k"_a, "v"_a, "slots"_a)
+      .def("attention", attention, "q"_a, "k"_a, "v"_a, "positions"_a, "query_start"_a, "block_tables"_a, "window"_a, "sinks"_a.none(), "scale"_a)
+      .def("moe", moe, "x"_a, "router"_a, "gate_up"_a, "down"_a, "n_active"_a, "limit"_a);
+  m.def("sample", sample_rows);
+  m.def("uniform", uniform);
+  m.def("log_sum_exp", [](In<float, 1> logits) { return log_sum_exp(logits.data(), int(logits.size())); });
+  m.def("dequantize", dequantize_array, "label"_a, "data"_a);
+}

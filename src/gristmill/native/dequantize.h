@@ -1,0 +1,33 @@
+// Blocks as model files store them (layouts of ggml's and of the other readers), turned into float32.
+#pragma once
+#include <cstdint>
+#include <string>
+
+namespace gristmill {
+
+enum class Source : int {
+  F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, MXFP4, MXFP4_SPLIT, Q8_GROUPS
+};
+
+// Throws std::invalid_argument for a label that gristmill.formats.qtypes does not define.
+Source source_of(const std::string& label);
+int source_block(Source source);        // elements a block
+int source_block_bytes(Source source);  // bytes a block
+
+// Dequantizes n elements (a multiple of the block) exactly as ggml does. Not for MXFP4_SPLIT and Q8_GROUPS.
+void dequantize(Source source, const uint8_t* data, int64_t n, float* out);
+
+// The 6-bit scale and minimum of sub-block j (0..7) of a Q4_K or Q5_K block.
+inline void k_scale_min(const uint8_t* scales, int j, uint8_t* scale, uint8_t* minimum) {
+  if (j < 4) {
+    *scale = scales[j] & 63;
+    *minimum = scales[j + 4] & 63;
+  } else {
+    *scale = (scales[j + 4] & 15) | ((scales[j - 4] >> 6) << 4);
+    *minimum = (scales[j + 4] >> 4) | ((scales[j] >> 6) << 4);
+  }
+}
+
+constexpr int8_t kMxfp4[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};  // doubled E2M1
+
+}  // namespace gristmill

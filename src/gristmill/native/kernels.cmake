@@ -1,0 +1,22 @@
+# gristmill._kernels: one set of sources, the kernels compiled once for each instruction set and chosen at run time.
+set(NATIVE ${CMAKE_CURRENT_LIST_DIR})
+
+set(KERNEL_SOURCES ${NATIVE}/kernels_portable.cpp)
+set(KERNEL_DEFINES)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  list(APPEND KERNEL_SOURCES ${NATIVE}/kernels_avx2.cpp ${NATIVE}/kernels_avx512.cpp)
+  set_source_files_properties(${NATIVE}/kernels_avx2.cpp PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma;-mf16c")
+  set_source_files_properties(${NATIVE}/kernels_avx512.cpp PROPERTIES COMPILE_OPTIONS
+    "-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-mavx512vnni;-mavx512bf16;-mprefer-vector-width=512")
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+  list(APPEND KERNEL_SOURCES ${NATIVE}/kernels_neon.cpp)
+  set_source_files_properties(${NATIVE}/kernels_neon.cpp PROPERTIES COMPILE_OPTIONS "-march=armv8.2-a+dotprod+fp16")
+endif()
+
+nanobind_add_module(_kernels NB_STATIC ${KERNEL_SOURCES}
+  ${NATIVE}/bindings.cpp ${NATIVE}/ops.cpp ${NATIVE}/pack.cpp ${NATIVE}/dequantize.cpp ${NATIVE}/sample.cpp
+  ${NATIVE}/threads.cpp)
+# Contraction would let the compiler fuse multiplications and additions differently from one kernel to the next.
+target_compile_options(_kernels PRIVATE -O3 -ffp-contract=off)
+target_link_libraries(_kernels PRIVATE Threads::Threads)
+install(TARGETS _kernels LIBRARY DESTINATION gristmill)

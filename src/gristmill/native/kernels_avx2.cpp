@@ -1,0 +1,10 @@
+#include "simd_avx2.h"
+// The order matters: kernels_impl.h is written on the operations above.
+#include "kernels_impl.h"
+
+namespace gristmill {
+const Kernels* kernels_avx2() {
+  bool here = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  return here ? &kKernels : nullptr;
+}
+}  // namespace gristmill

@@ -1,0 +1,14 @@
+// gcc's own headers trip these two wherever an intrinsic starts from an undefined register (gcc bug 105593).
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#include "simd_avx512.h"
+// The order matters: kernels_impl.h is written on the operations above.
+#include "kernels_impl.h"
+
+namespace gristmill {
+const Kernels* kernels_avx512() {
+  bool here = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+              __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16");
+  return here ? &kKernels : nullptr;
+}
+}  // namespace gristmill

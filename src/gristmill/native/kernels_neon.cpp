@@ -1,0 +1,12 @@
+#include "simd_neon.h"
+// The order matters: kernels_impl.h is written on the operations above.
+#include "kernels_impl.h"
+
+#include <sys/auxv.h>
+#ifndef HWCAP_ASIMDDP
+#define HWCAP_ASIMDDP (1 << 20)
+#endif
+
+namespace gristmill {
+const Kernels* kernels_neon() { return getauxval(AT_HWCAP) & HWCAP_ASIMDDP ? &kKernels : nullptr; }
+}  // namespace gristmill

@@ -1,0 +1,324 @@
+#include "ops.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <stdexcept>
+
+#include "half.h"
+
+namespace gristmill {
+
+namespace {
+
+const Kernels* find_kernels(const std::string& isa) {
+  struct Choice {
+    const char* name;
+    const Kernels* (*get)();
+  };
+  static constexpr Choice choices[] = {
+#if defined(__x86_64__)
+      {"avx512", kernels_avx512},
+      {"avx2", kernels_avx2},
+#elif defined(__aarch64__)
+      {"neon", kernels_neon},
+#endif
+      {"portable", kernels_portable},
+  };
+  std::string known;
+  for (const Choice& choice : choices) {
+    known += std::string(known.empty() ? "" : ", ") + choice.name;
+    if (isa != "auto" && isa != choice.name) continue;
+    if (const Kernels* kernels = choice.get()) return kernels;
+    if (isa != "auto") throw std::invalid_argument("this processor does not have the instruction set '" + isa + "'");
+  }
+  throw std::invalid_argument("instruction set '" + isa + "' is not one of auto, " + known);
+}
+
+// Work on fewer numbers than this is done by the calling thread: waking another would take longer.
+constexpr int64_t kAlone = 16384;
+
+}  // namespace
+
+int Linear::rows() const {
+  int n = 0;
+  for (const auto& part : parts) n += part->matrix.rows;
+  return n;
+}
+
+Ops::Ops(int n_threads, const std::string& isa) : pool_(n_threads), kernels_(find_kernels(isa)) {}
+
+void Ops::for_rows(int n_rows, int64_t cost, const std::function<void(int)>& body) {
+  if (n_rows * cost < kAlone) {
+    for (int i = 0; i < n_rows; i++) body(i);
+  } else {
+    pool_.run(n_rows, body);
+  }
+}
+
+// ---- linear ---------------------------------------------------------------------------------------------------------
+
+void Ops::prepare(const float* x, int n_rows, const Linear& w, Activations& out) {
+  int n = w.cols(), n_bf16 = (n + 1) / 2 * 2, n_blocks = n / kBlock;
+  bool int8 = false, bf16 = false;
+  for (const auto& part : w.parts) {
+    int8 |= part->matrix.blocked();
+    bf16 |= part->matrix.pack == Pack::BF16;
+  }
+  if (int8) {
+    out.q.resize(std::max(out.q.size(), size_t(n_rows) * n));
+    out.scale.resize(std::max(out.scale.size(), size_t(n_rows) * n_blocks));
+    out.sum.resize(std::max(out.sum.size(), size_t(n_rows) * n_blocks * 2));
+  }
+  if (bf16) out.bf16.resize(std::max(out.bf16.size(), size_t(n_rows) * n_bf16));
+  out.columns.resize(n_rows);
+  for_rows(n_rows, int8 || bf16 ? n : 0, [&](int i) {
+    Column& c = out.columns[i];
+    c = Column();
+    c.x = x + size_t(i) * n;
+    if (int8) {
+      int8_t* q = out.q.data() + size_t(i) * n;
+      float* scale = out.scale.data() + size_t(i) * n_blocks;
+      int32_t* sum = out.sum.data() + size_t(i) * n_blocks * 2;
+      kernels_->quantize(c.x, n, q, scale, sum);
+      c.q = q, c.scale = scale, c.sum = sum;
+    }
+    if (bf16) {
+      uint16_t* y = out.bf16.data() + size_t(i) * n_bf16;
+      kernels_->to_bf16(c.x, n, y);
+      if (n_bf16 > n) y[n] = 0;
+      c.x_bf16 = y;
+    }
+  });
+}
+
+void Ops::plan(const Linear& w, int matrix, const Column* columns, int n_columns, std::vector<Task>& tasks) const {
+  int n_threads = pool_.size(), first_row = 0;
+  for (int part = 0; part < int(w.parts.size()); part++) {
+    const Matrix& m = w.parts[part]->matrix;
+    int panels = m.n_panels();
+    // Several tasks a thread even out what the system takes away; 4 to 16 panels keep a task's weights in the cache.
+    int step = std::clamp(panels / (n_threads * 8) / 4 * 4, 4, n_columns > 1 ? 4 : 16);
+    int column_step = n_columns;
+    if (n_columns > 120 && panels / step < n_threads * 4) column_step = 60;
+    for (int p = 0; p < panels; p += step)
+      for (int c = 0; c < n_columns; c += column_step)
+        tasks.push_back({&w, matrix, part, first_row, p, std::min(p + step, panels), columns + c,
+                         std::min(column_step, n_columns - c)});
+    first_row += m.rows;
+  }
+}
+
+void Ops::run(const std::vector<Task>& tasks) {
+  auto body = [&](int i) {
+    const Task& t = tasks[i];
+    const Matrix& m = t.w->parts[t.part]->matrix;
+    thread_local std::vector<Column> columns;
+    columns.assign(t.columns, t.columns + t.n_columns);
+    for (Column& c : columns) c.y += t.first_row;
+    kernels_->linear[int(m.pack)](m, t.matrix, t.panel, t.panel_end, columns.data(), t.n_columns);
+    if (t.w->bias.empty()) return;
+    int row = t.panel * kLanes, end = std::min(t.panel_end * kLanes, m.rows);
+    const float* bias = t.w->bias.data() + size_t(t.matrix) * t.w->rows() + t.first_row + row;
+    for (const Column& c : columns) kernels_->add(bias, c.y + row, end - row);
+  };
+  int64_t cost = 0;
+  for (const Task& t : tasks) cost += int64_t(t.panel_end - t.panel) * kLanes * t.n_columns * t.w->cols();
+  if (cost < kAlone * 4) {
+    for (int i = 0; i < int(tasks.size()); i++) body(i);
+  } else {
+    pool_.run(int(tasks.size()), body);
+  }
+}
+
+void Ops::linear(const float* x, int n_rows, const Linear& w, float* y) {
+  prepare(x, n_rows, w, input_);
+  int rows = w.rows();
+  for (int i = 0; i < n_rows; i++) input_.columns[i].y = y + size_t(i) * rows;
+  tasks_.clear();
+  plan(w, 0, input_.columns.data(), n_rows, tasks_);
+  run(tasks_);
+}
+
+void Ops::embed(const Linear& w, const int32_t* tokens, int n_tokens, float* y) {
+  const Matrix& m = w.parts[0]->matrix;
+  for_rows(n_tokens, m.cols, [&](int i) { unpack_row(m, 0, tokens[i], y + size_t(i) * m.cols); });
+}
+
+// ---- elementwise ----------------------------------------------------------------------------------------------------
+
+void Ops::rms_norm(const float* x, const float* weight, int n_rows, int n, float eps, float* y) {
+  for_rows(n_rows, n, [&](int i) { kernels_->rms_norm(x + size_t(i) * n, weight, n, eps, y + size_t(i) * n); });
+}
+
+void Ops::add(const float* x, const float* z, int64_t n, float* y) {
+  constexpr int64_t kStretch = 65536;
+  for_rows(int((n + kStretch - 1) / kStretch), n < kStretch ? 0 : kStretch, [&](int i) {
+    int64_t begin = i * kStretch, count = std::min(kStretch, n - begin);
+    std::memcpy(y + begin, x + begin, size_t(count) * 4);
+    kernels_->add(z + begin, y + begin, int(count));
+  });
+}
+
+void Ops::swiglu(const float* gate_up, int n_rows, int d_ff, float limit, float* y) {
+  for_rows(n_rows, d_ff * 4, [&](int i) {
+    const float* gate = gate_up + size_t(i) * 2 * d_ff;
+    kernels_->swiglu(gate, gate + d_ff, d_ff, limit, y + size_t(i) * d_ff);
+  });
+}
+
+// ---- attention ------------------------------------------------------------------------------------------------------
+
+namespace {
+
+// Su et al., RoFormer (arXiv:2104.09864): turns the pair (x[i], x[i + n/2]) by the angle of i.
+void rotate(float* x, const float* cos, const float* sin, int n) {
+  int half = n / 2;
+  for (int i = 0; i < half; i++) {
+    float a = x[i], b = x[i + half];
+    x[i] = a * cos[i] - b * sin[i];
+    x[i + half] = b * cos[i] + a * sin[i];
+  }
+}
+
+template <class Element>
+void scatter(const Element* x, Element* cache, int n, size_t stride) {
+  for (int i = 0; i < n; i++) cache[size_t(i) * stride] = x[i];
+}
+
+}  // namespace
+
+void Ops::store_qkv(const StoreCall& c) {
+  int n = c.kv.head_dim, n_kv = c.kv.n_kv_heads, width = (c.n_heads + 2 * n_kv) * n;
+  for_rows(c.n_tokens, width, [&](int t) {
+    const float *row = c.qkv + size_t(t) * width, *cos = c.cos + size_t(t) * (n / 2), *sin = c.sin + size_t(t) * (n / 2);
+    size_t block = size_t(c.slots[t] / kKvBlock), offset = size_t(c.slots[t] % kKvBlock);
+    thread_local std::vector<float> head;
+    thread_local std::vector<uint16_t> half;
+    head.resize(n), half.resize(n);
+    for (int h = 0; h < c.n_heads + n_kv; h++) {
+      bool is_q = h < c.n_heads;
+      const float* norm = is_q ? c.q_norm : c.k_norm;
+      float* x = is_q ? c.q + (size_t(t) * c.n_heads + h) * n : head.data();
+      if (norm) kernels_->rms_norm(row + size_t(h) * n, norm, n, c.eps, x);
+      else std::memcpy(x, row + size_t(h) * n, size_t(n) * 4);
+      rotate(x, cos, sin, n);
+      if (is_q) continue;
+      size_t at = (block * n_kv + (h - c.n_heads)) * n * kKvBlock + offset;
+      if (c.kv.half) {
+        kernels_->to_half(x, n, half.data());
+        scatter(half.data(), static_cast<uint16_t*>(c.k_cache) + at, n, kKvBlock);
+      } else {
+        scatter(x, static_cast<float*>(c.k_cache) + at, n, kKvBlock);
+      }
+    }
+    for (int h = 0; h < n_kv; h++) {
+      const float* v = row + size_t(c.n_heads + n_kv + h) * n;
+      size_t at = ((block * n_kv + h) * kKvBlock + offset) * c.kv.v_dim;
+      if (c.kv.half) kernels_->to_half(v, n, static_cast<uint16_t*>(c.v_cache) + at);
+      else std::memcpy(static_cast<float*>(c.v_cache) + at, v, size_t(n) * 4);
+    }
+  });
+}
+
+void Ops::attention(const AttentionCall& c) {
+  struct Item {
+    int sequence, kv_head, first_row, n_rows;
+  };
+  int group = c.n_heads / c.kv.n_kv_heads, head_dim = c.kv.head_dim;
+  int tile = kMaxAttentionRows / group >= 1 ? kMaxAttentionRows / group * group : kMaxAttentionRows;
+  std::vector<Item> items;
+  for (int s = 0; s < c.n_sequences; s++) {
+    int n_rows = (c.query_start[s + 1] - c.query_start[s]) * group;
+    // The last rows have the most keys to read: start with them.
+    for (int first = (n_rows - 1) / tile * tile; first >= 0; first -= tile)
+      for (int h = 0; h < c.kv.n_kv_heads; h++) items.push_back({s, h, first, std::min(tile, n_rows - first)});
+  }
+  for_rows(int(items.size()), kAlone, [&](int i) {
+    const Item& item = items[i];
+    const float* q[kMaxAttentionRows];
+    float *y[kMaxAttentionRows], sink[kMaxAttentionRows];
+    int position[kMaxAttentionRows];
+    for (int r = 0; r < item.n_rows; r++) {
+      int token = c.query_start[item.sequence] + (item.first_row + r) / group;
+      int head = item.kv_head * group + (item.first_row + r) % group;
+      size_t at = (size_t(token) * c.n_heads + head) * head_dim;
+      q[r] = c.q + at, y[r] = c.y + at, position[r] = c.positions[token];
+      if (c.sinks) sink[r] = c.sinks[head];
+    }
+    thread_local std::vector<float> scratch;
+    scratch.resize(std::max(scratch.size(), size_t(4096) + size_t(kMaxAttentionRows) * c.kv.v_dim));
+    AttentionRows rows{q, y, position, c.sinks ? sink : nullptr, item.n_rows, item.kv_head, c.window,
+                       c.block_tables + size_t(item.sequence) * c.n_table, c.scale};
+    kernels_->attention(c.kv, rows, scratch.data());
+  });
+}
+
+// ---- mixture of experts ---------------------------------------------------------------------------------------------
+
+namespace {
+
+// The n_active largest logits, largest first (the lower index where equal), and their softmax.
+void route(const float* logits, int n_experts, int n_active, int* experts, float* weights) {
+  for (int k = 0; k < n_active; k++) {
+    int best = -1;
+    for (int e = 0; e < n_experts; e++) {
+      bool taken = std::find(experts, experts + k, e) != experts + k;
+      if (!taken && (best < 0 || logits[e] > logits[best])) best = e;
+    }
+    experts[k] = best;
+  }
+  float total = 0;
+  for (int k = 0; k < n_active; k++) total += weights[k] = std::exp(logits[experts[k]] - logits[experts[0]]);
+  for (int k = 0; k < n_active; k++) weights[k] /= total;
+}
+
+}  // namespace
+
+void Ops::moe(const MoeCall& c) {
+  int n_experts = c.gate_up->n_matrices(), d_ff = c.down->cols(), d_model = c.gate_up->cols();
+  int n_pairs = c.n_tokens * c.n_active;
+  std::vector<int> experts(n_pairs);
+  std::vector<float> weights(n_pairs);
+  for (int t = 0; t < c.n_tokens; t++)
+    route(c.router + size_t(t) * n_experts, n_experts, c.n_active, &experts[size_t(t) * c.n_active],
+          &weights[size_t(t) * c.n_active]);
+  // Pairs (token, choice) sorted by expert: each expert is then one matrix product over its pairs.
+  std::vector<int> pair_of(n_pairs), row_of(n_pairs), start(n_experts + 1, 0);
+  for (int e : experts) start[e + 1]++;
+  for (int e = 0; e < n_experts; e++) start[e + 1] += start[e];
+  std::vector<int> next(start.begin(), start.end() - 1);
+  for (int pair = 0; pair < n_pairs; pair++) {
+    row_of[pair] = next[experts[pair]]++;
+    pair_of[row_of[pair]] = pair;
+  }
+  std::vector<float> gate_up(size_t(n_pairs) * 2 * d_ff), hidden(size_t(n_pairs) * d_ff), out(size_t(n_pairs) * d_model);
+  auto each_expert = [&](const Linear& w, const std::vector<Column>& columns) {
+    tasks_.clear();
+    for (int e = 0; e < n_experts; e++)
+      if (start[e + 1] > start[e]) plan(w, e, columns.data() + start[e], start[e + 1] - start[e], tasks_);
+    run(tasks_);
+  };
+
+  prepare(c.x, c.n_tokens, *c.gate_up, input_);
+  std::vector<Column> columns(n_pairs);
+  for (int row = 0; row < n_pairs; row++) {
+    columns[row] = input_.columns[pair_of[row] / c.n_active];
+    columns[row].y = gate_up.data() + size_t(row) * 2 * d_ff;
+  }
+  each_expert(*c.gate_up, columns);
+  swiglu(gate_up.data(), n_pairs, d_ff, c.limit, hidden.data());
+  prepare(hidden.data(), n_pairs, *c.down, hidden_);
+  for (int row = 0; row < n_pairs; row++) hidden_.columns[row].y = out.data() + size_t(row) * d_model;
+  each_expert(*c.down, hidden_.columns);
+  for_rows(c.n_tokens, int64_t(c.n_active) * d_model, [&](int t) {
+    float* y = c.y + size_t(t) * d_model;
+    std::fill(y, y + d_model, 0.0f);
+    for (int k = 0; k < c.n_active; k++) {
+      int pair = t * c.n_active + k;
+      kernels_->scaled_add(out.data() + size_t(row_of[pair]) * d_model, weights[pair], y, d_model);
+    }
+  });
+}
+
+}  // namespace gristmill

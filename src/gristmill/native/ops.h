@@ -1,0 +1,102 @@
+// The operations of gristmill.ops.interface on a thread pool: they divide the work, the kernels do it.
+// Every pointer is row-major and contiguous; shapes have been checked by the bindings.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "matrix.h"
+#include "pack.h"
+#include "threads.h"
+
+namespace gristmill {
+
+// y = x W^T + bias, with W's rows stacked from parts that may differ in type (q, k and v; gate and up).
+struct Linear {
+  std::vector<std::shared_ptr<PackedMatrix>> parts;
+  std::vector<float> bias;  // [n_matrices * rows], or empty
+
+  int rows() const;
+  int cols() const { return parts[0]->matrix.cols; }
+  int n_matrices() const { return parts[0]->matrix.n_matrices; }
+};
+
+struct AttentionCall {
+  const float* q;                // [T, n_heads, head_dim]
+  float* y;                      // [T, n_heads, head_dim]
+  const int32_t* positions;      // [T]
+  const int32_t* query_start;    // [S + 1]
+  const int32_t* block_tables;   // [S, n_table]
+  const float* sinks;            // [n_heads] or null
+  KvLayer kv;
+  int n_sequences, n_table, n_heads, window;
+  float scale;
+};
+
+struct StoreCall {
+  const float* qkv;              // [T, (n_heads + 2 n_kv_heads) * head_dim]
+  const float *q_norm, *k_norm;  // [head_dim] or null
+  const float *cos, *sin;        // [T, head_dim / 2]
+  const int32_t* slots;          // [T]
+  float* q;                      // [T, n_heads, head_dim]
+  void *k_cache, *v_cache;
+  KvLayer kv;
+  int n_tokens, n_heads;
+  float eps;
+};
+
+struct MoeCall {
+  const float* x;                // [T, d_model]
+  const float* router;           // [T, n_experts] logits
+  const Linear *gate_up, *down;  // [n_experts, 2 d_ff, d_model], [n_experts, d_model, d_ff]
+  float* y;                      // [T, d_model]
+  int n_tokens, n_active;
+  float limit;
+};
+
+class Ops {
+ public:
+  // isa: "auto" or the name of an instruction set; throws std::invalid_argument where the machine lacks it.
+  Ops(int n_threads, const std::string& isa);
+
+  const char* isa() const { return kernels_->name; }
+  ThreadPool& pool() { return pool_; }
+
+  void linear(const float* x, int n_rows, const Linear& w, float* y);
+  void embed(const Linear& w, const int32_t* tokens, int n_tokens, float* y);
+  void rms_norm(const float* x, const float* weight, int n_rows, int n, float eps, float* y);
+  void add(const float* x, const float* z, int64_t n, float* y);
+  void swiglu(const float* gate_up, int n_rows, int d_ff, float limit, float* y);
+  void store_qkv(const StoreCall& call);
+  void attention(const AttentionCall& call);
+  void moe(const MoeCall& call);
+
+ private:
+  // Rows of activations in each form that the parts of a weight need.
+  struct Activations {
+    std::vector<int8_t> q;
+    std::vector<float> scale;
+    std::vector<int32_t> sum;
+    std::vector<uint16_t> bf16;
+    std::vector<Column> columns;
+  };
+  // A stretch of one weight's panels, for some of the columns.
+  struct Task {
+    const Linear* w;
+    int matrix, part, first_row, panel, panel_end;
+    const Column* columns;
+    int n_columns;
+  };
+
+  void prepare(const float* x, int n_rows, const Linear& w, Activations& out);
+  void plan(const Linear& w, int matrix, const Column* columns, int n_columns, std::vector<Task>& tasks) const;
+  void run(const std::vector<Task>& tasks);
+  void for_rows(int n_rows, int64_t cost, const std::function<void(int)>& body);
+
+  ThreadPool pool_;
+  const Kernels* kernels_;
+  Activations input_, hidden_;
+  std::vector<Task> tasks_;
+};
+
+}  // namespace gristmill

@@ -1,0 +1,23 @@
+// Choosing tokens from logits. Randomness depends on (seed, position) alone.
+#pragma once
+#include <cstdint>
+
+namespace gristmill {
+
+struct SampleParams {
+  float temperature;  // 0: greedy
+  int32_t top_k;      // 0: all
+  float top_p, min_p;
+  uint64_t seed;
+  int64_t position;   // of the token being chosen
+};
+
+// A number in [0, 1) with 53 random bits, a function of its arguments alone.
+double uniform(uint64_t seed, uint64_t position);
+
+int32_t sample(const float* logits, int n, const SampleParams& params);
+
+// The natural logarithm of the softmax denominator: logprob of i is logits[i] minus this.
+double log_sum_exp(const float* logits, int n);
+
+}  // namespace gristmill

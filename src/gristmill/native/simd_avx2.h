@@ -1,0 +1,165 @@
+// The vector operations of kernels_impl.h for AVX2 with FMA and F16C: two 256-bit registers make one vector.
+#pragma once
+#include <immintrin.h>
+
+#include <cstdint>
+#include <cstring>
+
+namespace gristmill {
+namespace {
+
+constexpr const char* kIsa = "avx2";
+constexpr int kIntPanels = 1, kIntColumns = 3, kFloatPanels = 1, kFloatColumns = 6;
+constexpr int kAttentionRows = 2, kAttentionVectors = 4;
+
+struct F { __m256 a, b; };
+struct I { __m256i a, b; };
+struct U { __m256i a, b; };
+
+inline __m256i lanes_below(int n, int first) {
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(n - first), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+inline F f_set(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+inline F f_zero() { return f_set(0.0f); }
+inline F f_load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+inline F f_load_n(const float* p, int n) {
+  return {_mm256_maskload_ps(p, lanes_below(n, 0)), _mm256_maskload_ps(p + 8, lanes_below(n, 8))};
+}
+inline void f_store(float* p, F x) {
+  _mm256_storeu_ps(p, x.a);
+  _mm256_storeu_ps(p + 8, x.b);
+}
+inline void f_store_n(float* p, F x, int n) {
+  _mm256_maskstore_ps(p, lanes_below(n, 0), x.a);
+  _mm256_maskstore_ps(p + 8, lanes_below(n, 8), x.b);
+}
+inline F f_add(F x, F y) { return {_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b)}; }
+inline F f_sub(F x, F y) { return {_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)}; }
+inline F f_mul(F x, F y) { return {_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)}; }
+inline F f_div(F x, F y) { return {_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)}; }
+inline F f_fma(F x, F y, F z) { return {_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)}; }
+inline F f_fnma(F x, F y, F z) { return {_mm256_fnmadd_ps(x.a, y.a, z.a), _mm256_fnmadd_ps(x.b, y.b, z.b)}; }
+inline F f_max(F x, F y) { return {_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)}; }
+inline F f_min(F x, F y) { return {_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)}; }
+inline F f_abs(F x) {
+  __m256 mask = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
+  return {_mm256_and_ps(x.a, mask), _mm256_and_ps(x.b, mask)};
+}
+inline F f_round(F x) {
+  return {_mm256_round_ps(x.a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC),
+          _mm256_round_ps(x.b, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
+}
+inline __m256 pow2(__m256 n) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
+}
+inline F f_pow2(F n) { return {pow2(n.a), pow2(n.b)}; }  // n integral, the result a normal number
+inline float f_sum(F x) {
+  __m256 s = _mm256_add_ps(x.a, x.b);
+  __m128 t = _mm_add_ps(_mm256_castps256_ps128(s), _mm256_extractf128_ps(s, 1));
+  t = _mm_add_ps(t, _mm_movehl_ps(t, t));
+  return _mm_cvtss_f32(_mm_add_ss(t, _mm_shuffle_ps(t, t, 1)));
+}
+inline float f_peak(F x) {
+  __m256 s = _mm256_max_ps(x.a, x.b);
+  __m128 t = _mm_max_ps(_mm256_castps256_ps128(s), _mm256_extractf128_ps(s, 1));
+  t = _mm_max_ps(t, _mm_movehl_ps(t, t));
+  return _mm_cvtss_f32(_mm_max_ss(t, _mm_shuffle_ps(t, t, 1)));
+}
+inline __m256 between(__m256 x, int low, int high, int first, __m256 y) {
+  return _mm256_blendv_ps(y, x, _mm256_castsi256_ps(_mm256_andnot_si256(lanes_below(low, first), lanes_below(high, first))));
+}
+inline F f_between(F x, int low, int high, F y) {
+  return {between(x.a, low, high, 0, y.a), between(x.b, low, high, 8, y.b)};
+}
+
+inline __m128i load16(const void* p) { return _mm_loadu_si128(static_cast<const __m128i*>(p)); }
+inline __m128i load8(const void* p) { return _mm_loadl_epi64(static_cast<const __m128i*>(p)); }
+inline F f_of_half(const uint16_t* p) { return {_mm256_cvtph_ps(load16(p)), _mm256_cvtph_ps(load16(p + 8))}; }
+inline void half_of_f(uint16_t* p, F x) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(x.a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 8), _mm256_cvtps_ph(x.b, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+inline F f_of_u8(const uint8_t* p) {
+  return {_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(load8(p))), _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(load8(p + 8)))};
+}
+inline F f_of_i8(const uint8_t* p) {
+  return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(load8(p))), _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(load8(p + 8)))};
+}
+inline __m256 of_e8m0(const uint8_t* p) {  // 2^(e - 128); subnormal for e of 0 and 1
+  __m256i e = _mm256_cvtepu8_epi32(load8(p));
+  __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
+  __m256i subnormal = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), e);
+  return _mm256_castsi256_ps(_mm256_blendv_epi8(normal, subnormal, _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e)));
+}
+inline F f_of_e8m0(const uint8_t* p) { return {of_e8m0(p), of_e8m0(p + 8)}; }
+inline F f_of_i(I x) { return {_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)}; }
+inline I i_of_f(F x) { return {_mm256_cvtps_epi32(x.a), _mm256_cvtps_epi32(x.b)}; }
+inline void i8_of_i(int8_t* p, I x) {
+  __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(x.a, x.b), 0xd8);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
+                   _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
+}
+inline I i_set(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
+inline int32_t i_sum(I x) {
+  __m256i s = _mm256_add_epi32(x.a, x.b);
+  __m128i t = _mm_add_epi32(_mm256_castsi256_si128(s), _mm256_extracti128_si256(s, 1));
+  t = _mm_add_epi32(t, _mm_shuffle_epi32(t, 0x4e));
+  return _mm_cvtsi128_si32(_mm_add_epi32(t, _mm_shuffle_epi32(t, 0xb1)));
+}
+
+inline __m256i load32(const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+inline U u_load(const uint8_t* p) { return {load32(p), load32(p + 32)}; }
+inline __m256i low4(__m256i x) { return _mm256_and_si256(x, _mm256_set1_epi8(15)); }
+inline U u_low(U x) { return {low4(x.a), low4(x.b)}; }
+inline U u_high(U x) { return {low4(_mm256_srli_epi16(x.a, 4)), low4(_mm256_srli_epi16(x.b, 4))}; }
+inline U u_or(U x, U y) { return {_mm256_or_si256(x.a, y.a), _mm256_or_si256(x.b, y.b)}; }
+template <int From, int Count>
+inline __m256i bits(__m256i x) {
+  __m256i shifted = From >= 4 ? _mm256_srli_epi16(x, From >= 4 ? From - 4 : 0) : _mm256_slli_epi16(x, From < 4 ? 4 - From : 0);
+  return _mm256_and_si256(shifted, _mm256_set1_epi8(((1 << Count) - 1) << 4));
+}
+// Bits [From, From + Count) of each byte, moved up to start at bit 4.
+template <int From, int Count>
+inline U u_bits(U x) { return {bits<From, Count>(x.a), bits<From, Count>(x.b)}; }
+inline U u_lookup(const uint8_t* table, U index) {
+  __m256i t = _mm256_broadcastsi128_si256(load16(table));
+  return {_mm256_shuffle_epi8(t, index.a), _mm256_shuffle_epi8(t, index.b)};
+}
+
+constexpr int kByteZero = 128;
+inline U u_byte(U x) { return x; }
+// Even and odd bytes apart as 16 bits: exact for any bytes, where maddubs would saturate.
+inline __m256i dot4(__m256i acc, __m256i w, __m256i even, __m256i odd) {
+  acc = _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_and_si256(w, _mm256_set1_epi16(255)), even));
+  return _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_srli_epi16(w, 8), odd));
+}
+inline I i_dot4(I acc, U w, const int8_t* a) {
+  int32_t four;
+  std::memcpy(&four, a, 4);
+  __m256i x = _mm256_set1_epi32(four);
+  __m256i odd = _mm256_srai_epi16(x, 8), even = _mm256_srai_epi16(_mm256_slli_epi16(x, 8), 8);
+  return {dot4(acc.a, w.a, even, odd), dot4(acc.b, w.b, even, odd)};
+}
+// w under 128: two products fit 16 bits.
+inline I i_dot4_small(I acc, U w, const int8_t* a) {
+  int32_t four;
+  std::memcpy(&four, a, 4);
+  __m256i x = _mm256_set1_epi32(four), one = _mm256_set1_epi16(1);
+  return {_mm256_add_epi32(acc.a, _mm256_madd_epi16(_mm256_maddubs_epi16(w.a, x), one)),
+          _mm256_add_epi32(acc.b, _mm256_madd_epi16(_mm256_maddubs_epi16(w.b, x), one))};
+}
+
+inline __m256 upper_bf16(__m256i pairs) { return _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32(int(0xffff0000)))); }
+inline __m256 lower_bf16(__m256i pairs) { return _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16)); }
+inline F f_dot2(F acc, const uint16_t* w, const uint16_t* x) {
+  int32_t two;
+  std::memcpy(&two, x, 4);
+  __m256i pair = _mm256_set1_epi32(two);
+  __m256 x0 = lower_bf16(pair), x1 = upper_bf16(pair);
+  __m256i wa = load32(reinterpret_cast<const uint8_t*>(w)), wb = load32(reinterpret_cast<const uint8_t*>(w + 16));
+  return {_mm256_fmadd_ps(upper_bf16(wa), x1, _mm256_fmadd_ps(lower_bf16(wa), x0, acc.a)),
+          _mm256_fmadd_ps(upper_bf16(wb), x1, _mm256_fmadd_ps(lower_bf16(wb), x0, acc.b))};
+}
+
+}  // namespace
+}  // namespace gristmill

@@ -1,0 +1,98 @@
+// The vector operations of kernels_impl.h for AVX-512 with VNNI and BF16. F: 16 floats, I: 16 int32, U: 64 bytes.
+#pragma once
+#include <immintrin.h>
+
+#include <cstdint>
+#include <cstring>
+
+namespace gristmill {
+namespace {
+
+constexpr const char* kIsa = "avx512";
+constexpr int kIntPanels = 2, kIntColumns = 6, kFloatPanels = 2, kFloatColumns = 10;
+constexpr int kAttentionRows = 4, kAttentionVectors = 4;
+
+using F = __m512;
+using I = __m512i;
+using U = __m512i;
+
+inline __mmask16 first_lanes(int n) { return __mmask16((1u << n) - 1); }
+inline F f_zero() { return _mm512_setzero_ps(); }
+inline F f_set(float x) { return _mm512_set1_ps(x); }
+inline F f_load(const float* p) { return _mm512_loadu_ps(p); }
+inline F f_load_n(const float* p, int n) { return _mm512_maskz_loadu_ps(first_lanes(n), p); }
+inline void f_store(float* p, F x) { _mm512_storeu_ps(p, x); }
+inline void f_store_n(float* p, F x, int n) { _mm512_mask_storeu_ps(p, first_lanes(n), x); }
+inline F f_add(F a, F b) { return _mm512_add_ps(a, b); }
+inline F f_sub(F a, F b) { return _mm512_sub_ps(a, b); }
+inline F f_mul(F a, F b) { return _mm512_mul_ps(a, b); }
+inline F f_div(F a, F b) { return _mm512_div_ps(a, b); }
+inline F f_fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }    // a b + c
+inline F f_fnma(F a, F b, F c) { return _mm512_fnmadd_ps(a, b, c); }  // c - a b
+inline F f_max(F a, F b) { return _mm512_max_ps(a, b); }
+inline F f_min(F a, F b) { return _mm512_min_ps(a, b); }
+inline F f_abs(F a) { return _mm512_abs_ps(a); }
+inline F f_round(F a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+inline F f_pow2(F n) { return _mm512_scalef_ps(_mm512_set1_ps(1.0f), n); }  // n integral
+inline float f_sum(F a) { return _mm512_reduce_add_ps(a); }
+inline float f_peak(F a) { return _mm512_reduce_max_ps(a); }
+// Lanes i with low <= i < high keep a; the others become b.
+inline F f_between(F a, int low, int high, F b) {
+  __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  __mmask16 keep = _mm512_cmpge_epi32_mask(lane, _mm512_set1_epi32(low)) & _mm512_cmplt_epi32_mask(lane, _mm512_set1_epi32(high));
+  return _mm512_mask_blend_ps(keep, b, a);
+}
+
+inline F f_of_half(const uint16_t* p) { return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
+inline void half_of_f(uint16_t* p, F x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+inline F f_of_u8(const uint8_t* p) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+}
+inline F f_of_i8(const uint8_t* p) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+}
+inline F f_of_e8m0(const uint8_t* p) {  // 2^(e - 128)
+  __m512i e = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  return _mm512_scalef_ps(_mm512_set1_ps(1.0f), _mm512_cvtepi32_ps(_mm512_sub_epi32(e, _mm512_set1_epi32(128))));
+}
+inline F f_of_i(I a) { return _mm512_cvtepi32_ps(a); }
+inline I i_of_f(F a) { return _mm512_cvtps_epi32(a); }
+inline void i8_of_i(int8_t* p, I a) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a)); }
+inline I i_set(int32_t x) { return _mm512_set1_epi32(x); }
+inline int32_t i_sum(I a) { return _mm512_reduce_add_epi32(a); }
+
+inline U u_load(const uint8_t* p) { return _mm512_loadu_si512(p); }
+inline U u_low(U a) { return _mm512_and_si512(a, _mm512_set1_epi8(15)); }
+inline U u_high(U a) { return _mm512_and_si512(_mm512_srli_epi16(a, 4), _mm512_set1_epi8(15)); }
+inline U u_or(U a, U b) { return _mm512_or_si512(a, b); }
+// Bits [From, From + Count) of each byte, moved up to start at bit 4.
+template <int From, int Count>
+inline U u_bits(U a) {
+  U shifted = From >= 4 ? _mm512_srli_epi16(a, From >= 4 ? From - 4 : 0) : _mm512_slli_epi16(a, From < 4 ? 4 - From : 0);
+  return _mm512_and_si512(shifted, _mm512_set1_epi8(((1 << Count) - 1) << 4));
+}
+inline U u_lookup(const uint8_t* table, U index) {
+  return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table))), index);
+}
+
+constexpr int kByteZero = 128;  // what i_dot4 sees as zero in a byte of Q8
+inline U u_byte(U a) { return a; }
+// acc += four products a lane: unsigned w with the four signed bytes at a, the same for every lane.
+inline I i_dot4(I acc, U w, const int8_t* a) {
+  int32_t four;
+  std::memcpy(&four, a, 4);
+  return _mm512_dpbusd_epi32(acc, w, _mm512_set1_epi32(four));
+}
+inline I i_dot4_small(I acc, U w, const int8_t* a) { return i_dot4(acc, w, a); }  // w under 128
+
+// acc += w[2 lane] x[0] + w[2 lane + 1] x[1], bfloat16
+inline F f_dot2(F acc, const uint16_t* w, const uint16_t* x) {
+  int32_t two;
+  std::memcpy(&two, x, 4);
+  return _mm512_dpbf16_ps(acc, (__m512bh)_mm512_loadu_si512(w), (__m512bh)_mm512_set1_epi32(two));
+}
+
+}  // namespace
+}  // namespace gristmill

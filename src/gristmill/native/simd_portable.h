@@ -1,0 +1,121 @@
+// The vector operations of kernels_impl.h in the compiler's own vector types: right everywhere, fast where it can be.
+#pragma once
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "half.h"
+
+#pragma GCC diagnostic ignored "-Wpsabi"  // these vectors never cross a library boundary
+
+namespace gristmill {
+namespace {
+
+constexpr const char* kIsa = "portable";
+constexpr int kIntPanels = 1, kIntColumns = 2, kFloatPanels = 1, kFloatColumns = 2;
+constexpr int kAttentionRows = 2, kAttentionVectors = 4;
+
+typedef float F __attribute__((vector_size(64)));
+typedef int32_t I __attribute__((vector_size(64)));
+typedef uint8_t U __attribute__((vector_size(64)));
+
+template <class Lane>
+inline F f_make(Lane lane) {
+  F x;
+  for (int i = 0; i < 16; i++) x[i] = lane(i);
+  return x;
+}
+inline F f_set(float v) { return F{} + v; }
+inline F f_zero() { return F{}; }
+inline F f_load(const float* p) {
+  F x;
+  std::memcpy(&x, p, 64);
+  return x;
+}
+inline F f_load_n(const float* p, int n) {
+  F x{};
+  std::memcpy(&x, p, size_t(n) * 4);
+  return x;
+}
+inline void f_store(float* p, F x) { std::memcpy(p, &x, 64); }
+inline void f_store_n(float* p, F x, int n) { std::memcpy(p, &x, size_t(n) * 4); }
+inline F f_add(F a, F b) { return a + b; }
+inline F f_sub(F a, F b) { return a - b; }
+inline F f_mul(F a, F b) { return a * b; }
+inline F f_div(F a, F b) { return a / b; }
+inline F f_fma(F a, F b, F c) { return a * b + c; }
+inline F f_fnma(F a, F b, F c) { return c - a * b; }
+inline F f_max(F a, F b) { return a > b ? a : b; }
+inline F f_min(F a, F b) { return a < b ? a : b; }
+inline F f_abs(F a) { return a < 0.0f ? -a : a; }
+inline F f_round(F a) { return f_make([&](int i) { return std::nearbyintf(a[i]); }); }
+inline F f_pow2(F n) { return f_make([&](int i) { return float_of_bits(uint32_t(int(n[i]) + 127) << 23); }); }
+inline float f_sum(F a) {
+  float s[16];
+  f_store(s, a);
+  for (int width = 8; width; width /= 2)
+    for (int i = 0; i < width; i++) s[i] += s[i + width];
+  return s[0];
+}
+inline float f_peak(F a) {
+  float peak = a[0];
+  for (int i = 1; i < 16; i++) peak = a[i] > peak ? a[i] : peak;
+  return peak;
+}
+inline F f_between(F a, int low, int high, F b) { return f_make([&](int i) { return low <= i && i < high ? a[i] : b[i]; }); }
+
+inline F f_of_half(const uint16_t* p) { return f_make([&](int i) { return half_to_float(p[i]); }); }
+inline void half_of_f(uint16_t* p, F x) {
+  for (int i = 0; i < 16; i++) p[i] = float_to_half(x[i]);
+}
+inline F f_of_u8(const uint8_t* p) { return f_make([&](int i) { return float(p[i]); }); }
+inline F f_of_i8(const uint8_t* p) { return f_make([&](int i) { return float(int8_t(p[i])); }); }
+inline F f_of_e8m0(const uint8_t* p) { return f_make([&](int i) { return e8m0_half(p[i]); }); }
+inline F f_of_i(I a) { return __builtin_convertvector(a, F); }
+inline I i_of_f(F a) {
+  I x;
+  for (int i = 0; i < 16; i++) x[i] = int32_t(std::nearbyintf(a[i]));
+  return x;
+}
+inline void i8_of_i(int8_t* p, I a) {
+  for (int i = 0; i < 16; i++) p[i] = int8_t(a[i]);
+}
+inline I i_set(int32_t v) { return I{} + v; }
+inline int32_t i_sum(I a) {
+  int32_t s = 0;
+  for (int i = 0; i < 16; i++) s += a[i];
+  return s;
+}
+
+inline U u_load(const uint8_t* p) {
+  U x;
+  std::memcpy(&x, p, 64);
+  return x;
+}
+inline U u_low(U a) { return a & 15; }
+inline U u_high(U a) { return a >> 4; }
+inline U u_or(U a, U b) { return a | b; }
+template <int From, int Count>
+inline U u_bits(U a) { return ((a >> From) & uint8_t((1 << Count) - 1)) << 4; }
+inline U u_lookup(const uint8_t* table, U index) {
+  U x;
+  for (int i = 0; i < 64; i++) x[i] = table[index[i]];
+  return x;
+}
+
+constexpr int kByteZero = 128;
+inline U u_byte(U a) { return a; }
+inline I i_dot4(I acc, U w, const int8_t* a) {
+  for (int i = 0; i < 16; i++)
+    acc[i] += w[4 * i] * a[0] + w[4 * i + 1] * a[1] + w[4 * i + 2] * a[2] + w[4 * i + 3] * a[3];
+  return acc;
+}
+inline I i_dot4_small(I acc, U w, const int8_t* a) { return i_dot4(acc, w, a); }
+
+inline F f_dot2(F acc, const uint16_t* w, const uint16_t* x) {
+  F w0 = f_make([&](int i) { return bf16_to_float(w[2 * i]); }), w1 = f_make([&](int i) { return bf16_to_float(w[2 * i + 1]); });
+  return f_fma(w1, f_set(bf16_to_float(x[1])), f_fma(w0, f_set(bf16_to_float(x[0])), acc));
+}
+
+}  // namespace
+}  // namespace gristmill

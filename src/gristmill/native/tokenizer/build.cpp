@@ -1,0 +1,286 @@
+#include "build.h"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+#include <string>
+#include <unordered_set>
+
+#include "unicode.h"
+
+namespace gristmill {
+
+namespace {
+
+// Longest piece that takes part in merging; the longest of known vocabularies has 256 bytes. Bounds the work of a load.
+constexpr size_t kMaxPieceBytes = 4096;
+
+[[noreturn]] void fail(const char* what, size_t index, const std::string& why) {
+  throw std::invalid_argument(std::string(what) + " " + std::to_string(index) + " " + why);
+}
+
+// GPT-2's printable alphabet: bytes 0x21-0x7E, 0xA1-0xAC and 0xAE-0xFF stand for themselves as code points, the 68
+// others are U+0100 onwards in order.
+class PrintableBytes {
+ public:
+  PrintableBytes() {
+    std::fill(byte_of_, byte_of_ + kEnd, int16_t{-1});
+    int next = 0x100;
+    for (int byte = 0; byte < 256; ++byte) {
+      const bool printable = (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
+      byte_of_[printable ? byte : next++] = static_cast<int16_t>(byte);
+    }
+  }
+
+  // False when `text` holds a character outside the alphabet; `bytes` is then the text itself.
+  bool decode(std::string_view text, std::string& bytes) const {
+    bytes.clear();
+    const char* end = text.data() + text.size();
+    for (const char* p = text.data(); p < end;) {
+      size_t length;
+      const uint32_t code_point = decode_utf8(p, end, length);
+      if (code_point >= kEnd || byte_of_[code_point] < 0) {
+        bytes.assign(text);
+        return false;
+      }
+      bytes.push_back(static_cast<char>(byte_of_[code_point]));
+      p += length;
+    }
+    return true;
+  }
+
+ private:
+  static constexpr uint32_t kEnd = 0x144;
+  int16_t byte_of_[kEnd];
+};
+
+// SentencePiece's spelling of spaces. False when the text holds a real space, which no text can then match.
+bool unmark_spaces(std::string_view text, std::string& plain) {
+  plain.clear();
+  bool reachable = true;
+  for (size_t i = 0; i < text.size();) {
+    if (text.compare(i, 3, "\xE2\x96\x81") == 0) {
+      plain.push_back(' ');
+      i += 3;
+    } else {
+      reachable = reachable && text[i] != ' ';
+      plain.push_back(text[i++]);
+    }
+  }
+  return reachable;
+}
+
+uint8_t parse_byte_piece(std::string_view text, size_t index) {
+  const auto digit = [](char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    return -1;
+  };
+  if (text.size() == 6 && text.substr(0, 3) == "<0x" && text[5] == '>') {
+    const int high = digit(text[3]), low = digit(text[4]);
+    if (high >= 0 && low >= 0) return static_cast<uint8_t>(high * 16 + low);
+  }
+  fail("token", index, "is of the type byte, but its text is not <0x00> to <0xFF>");
+}
+
+void check_counts(const Pieces& pieces) {
+  if (pieces.texts.empty()) throw std::invalid_argument("the vocabulary is empty");
+  if (pieces.texts.size() >= 0x7FFFFFFF) throw std::invalid_argument("the vocabulary has 2^31 tokens or more");
+  if (pieces.kinds.size() != pieces.texts.size()) {
+    throw std::invalid_argument("the vocabulary has " + std::to_string(pieces.texts.size()) + " tokens, but " +
+                                std::to_string(pieces.kinds.size()) + " token types");
+  }
+}
+
+struct Base {
+  Vocab vocab;
+  std::array<uint32_t, 256> byte_ids;
+};
+
+// The vocabulary with the bytes each id decodes to. `spell`: text -> bytes, false when no text can match it.
+template <class Spell>
+Base make_vocab(const Pieces& pieces, const Spell& spell) {
+  check_counts(pieces);
+  Base base;
+  base.byte_ids.fill(kNone);
+  size_t n_bytes = 0;
+  for (const std::string_view text : pieces.texts) n_bytes += text.size();
+  base.vocab.reserve(pieces.texts.size(), n_bytes);
+  std::string bytes;
+  for (size_t i = 0; i < pieces.texts.size(); ++i) {
+    const std::string_view text = pieces.texts[i];
+    switch (pieces.kinds[i]) {
+      case PieceKind::kText: {
+        const bool reachable = spell(text, bytes) && !bytes.empty();
+        if (reachable && bytes.size() > kMaxPieceBytes) {
+          fail("token", i, "has " + std::to_string(bytes.size()) + " bytes; at most 4096 are supported");
+        }
+        base.vocab.add(bytes, reachable);
+        break;
+      }
+      case PieceKind::kLiteral:
+        base.vocab.add(text, false);
+        break;
+      case PieceKind::kByte: {
+        const uint8_t byte = parse_byte_piece(text, i);
+        if (base.byte_ids[byte] == kNone) base.byte_ids[byte] = static_cast<uint32_t>(i);
+        const char c = static_cast<char>(byte);
+        base.vocab.add({&c, 1}, false);
+        break;
+      }
+      default:
+        fail("token", i, "has an unknown type");
+    }
+  }
+  return base;
+}
+
+void find_single_bytes(Base& base) {
+  for (int byte = 0; byte < 256; ++byte) {
+    const char c = static_cast<char>(byte);
+    base.byte_ids[static_cast<size_t>(byte)] = base.vocab.find({&c, 1});
+  }
+}
+
+// Texts that only decoding knows: an added token may also be in the model's merges, but it is found before any merging.
+class LiteralTexts {
+ public:
+  explicit LiteralTexts(const Pieces& pieces) : pieces_(pieces) {}
+  bool has(const std::string& text) {
+    if (texts_.empty()) {
+      for (size_t i = 0; i < pieces_.texts.size(); ++i) {
+        if (pieces_.kinds[i] != PieceKind::kText) texts_.insert(pieces_.texts[i]);
+      }
+      texts_.insert(std::string_view());
+    }
+    return texts_.count(text) != 0;
+  }
+
+ private:
+  const Pieces& pieces_;
+  std::unordered_set<std::string_view> texts_;
+};
+
+// Merges by rank.
+template <class Spell>
+PairTable make_pairs(const Vocab& vocab, const Pieces& pieces, const std::vector<TextPair>& merges,
+                     const Spell& spell) {
+  PairTable pairs;
+  pairs.reserve(merges.size());
+  LiteralTexts literals(pieces);
+  std::string left, right;
+  for (size_t i = 0; i < merges.size(); ++i) {
+    spell(merges[i].first, left);
+    spell(merges[i].second, right);
+    const uint32_t left_id = vocab.find(left), right_id = vocab.find(right);
+    left += right;
+    const uint32_t joined = vocab.find(left);
+    if (left_id != kNone && right_id != kNone && joined != kNone) {
+      pairs.add(left_id, right_id, {static_cast<uint32_t>(i), joined});
+      continue;
+    }
+    const std::string first(merges[i].first), second(merges[i].second);
+    if (!literals.has(first) && !literals.has(second) && !literals.has(first + second)) {
+      fail("merge", i, "joins or makes a token that the vocabulary does not hold");
+    }
+  }
+  return pairs;
+}
+
+// Characters that occur in pieces but are none themselves get symbols past the ids, so that they can still be joined.
+void add_bare_characters(Vocab& vocab, uint32_t n_ids) {
+  for (uint32_t id = 0; id < n_ids; ++id) {
+    if (!vocab.findable(id)) continue;
+    const std::string piece(vocab[id]);
+    for (size_t i = 0; i < piece.size();) {
+      const size_t length = std::min(utf8_length(static_cast<unsigned char>(piece[i])), piece.size() - i);
+      if (vocab.find({piece.data() + i, length}) == kNone) vocab.add({piece.data() + i, length}, true);
+      i += length;
+    }
+  }
+}
+
+// Every way to make a piece of two others, with rank(id) as its rank. `is_cut`: may a piece be cut before this byte?
+template <class Rank, class IsCut>
+PairTable make_all_pairs(const Vocab& vocab, uint32_t n_ids, const Rank& rank, const IsCut& is_cut) {
+  PairTable pairs;
+  pairs.reserve(n_ids * size_t{2});
+  for (uint32_t id = 0; id < n_ids; ++id) {
+    if (!vocab.findable(id)) continue;
+    const std::string_view piece = vocab[id];
+    if (vocab.find(piece) != id) continue;
+    for (size_t cut = 1; cut < piece.size(); ++cut) {
+      if (!is_cut(piece[cut])) continue;
+      const uint32_t left = vocab.find(piece.substr(0, cut));
+      if (left == kNone) continue;
+      const uint32_t right = vocab.find(piece.substr(cut));
+      if (right != kNone) pairs.add(left, right, {rank(id), id});
+    }
+  }
+  return pairs;
+}
+
+std::unique_ptr<Codec> finish(Base base, PairTable pairs, size_t n_ids, CodecOptions options) {
+  if (options.unknown != kNone && options.unknown >= n_ids) {
+    fail("the unknown token", options.unknown, "is outside of the vocabulary");
+  }
+  return std::make_unique<Codec>(std::move(base.vocab), std::move(pairs), static_cast<uint32_t>(n_ids), base.byte_ids,
+                                 options);
+}
+
+}  // namespace
+
+std::unique_ptr<Codec> build_byte_level(const Pieces& pieces, const std::vector<TextPair>& merges,
+                                        CodecOptions options) {
+  const PrintableBytes alphabet;
+  const auto spell = [&](std::string_view text, std::string& bytes) { return alphabet.decode(text, bytes); };
+  Base base = make_vocab(pieces, spell);
+  find_single_bytes(base);
+  PairTable pairs = make_pairs(base.vocab, pieces, merges, spell);
+  return finish(std::move(base), std::move(pairs), pieces.texts.size(), options);
+}
+
+std::unique_ptr<Codec> build_char_level(const Pieces& pieces, const std::vector<TextPair>& merges,
+                                        CodecOptions options) {
+  Base base = make_vocab(pieces, unmark_spaces);
+  PairTable pairs = make_pairs(base.vocab, pieces, merges, unmark_spaces);
+  return finish(std::move(base), std::move(pairs), pieces.texts.size(), options);
+}
+
+std::unique_ptr<Codec> build_scored(const Pieces& pieces, const std::vector<float>& scores, CodecOptions options) {
+  const size_t n_ids = pieces.texts.size();
+  Base base = make_vocab(pieces, unmark_spaces);
+  if (scores.size() != n_ids) {
+    throw std::invalid_argument("the vocabulary has " + std::to_string(n_ids) + " tokens, but " +
+                                std::to_string(scores.size()) + " scores");
+  }
+  for (size_t i = 0; i < n_ids; ++i) {
+    if (std::isnan(scores[i])) fail("score", i, "is not a number");
+  }
+  std::vector<float> order(scores);
+  std::sort(order.begin(), order.end(), [](float a, float b) { return a > b; });
+  order.erase(std::unique(order.begin(), order.end()), order.end());
+  const auto rank = [&](uint32_t id) {
+    const auto at = std::lower_bound(order.begin(), order.end(), scores[id], [](float a, float b) { return a > b; });
+    return static_cast<uint32_t>(at - order.begin());
+  };
+  add_bare_characters(base.vocab, static_cast<uint32_t>(n_ids));
+  PairTable pairs = make_all_pairs(base.vocab, static_cast<uint32_t>(n_ids), rank,
+                                   [](char c) { return !is_continuation(c); });
+  return finish(std::move(base), std::move(pairs), n_ids, options);
+}
+
+std::unique_ptr<Codec> build_ranked(const Pieces& pieces, CodecOptions options) {
+  const auto spell = [](std::string_view text, std::string& bytes) {
+    bytes.assign(text);
+    return true;
+  };
+  Base base = make_vocab(pieces, spell);
+  find_single_bytes(base);
+  PairTable pairs = make_all_pairs(base.vocab, static_cast<uint32_t>(pieces.texts.size()),
+                                   [](uint32_t id) { return id; }, [](char) { return true; });
+  return finish(std::move(base), std::move(pairs), pieces.texts.size(), options);
+}
+
+}  // namespace gristmill

@@ -1,0 +1,83 @@
+// A bounded memory of short words and their ids: 16-byte keys, two per cache line, the older one makes way.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <memory>
+
+#include "vocab.h"
+
+namespace gristmill {
+
+class WordCache {
+ public:
+  static constexpr size_t kMaxBytes = 15;
+  static constexpr size_t kMaxIds = 3;
+
+  struct Key {
+    uint64_t low, high;
+    bool operator==(const Key& other) const { return ((low ^ other.low) | (high ^ other.high)) == 0; }
+  };
+  struct Entry {
+    Key key;
+    uint32_t n_ids;
+    int32_t ids[kMaxIds];
+  };
+
+  WordCache() : buckets_(new Bucket[kBuckets]) {
+    // A key's last byte is its length, so no word has this key.
+    for (size_t i = 0; i < kBuckets; ++i) buckets_[i].entries[0].key = buckets_[i].entries[1].key = {0, 0};
+  }
+
+  // The key of n <= kMaxBytes bytes. `readable_end`: how far memory may be read.
+  static Key make_key(const char* p, size_t n, const char* readable_end) {
+    Key key{0, 0};
+    if (readable_end - p >= 16) {
+      std::memcpy(&key.low, p, 8);
+      std::memcpy(&key.high, p + 8, 8);
+      if (n < 8) {
+        key.low &= (1ull << (8 * n)) - 1;
+        key.high = 0;
+      } else {
+        key.high &= (1ull << (8 * (n - 8))) - 1;
+      }
+    } else {
+      char bytes[16] = {};
+      std::memcpy(bytes, p, n);
+      std::memcpy(&key.low, bytes, 8);
+      std::memcpy(&key.high, bytes + 8, 8);
+    }
+    key.high |= static_cast<uint64_t>(n) << 56;
+    return key;
+  }
+
+  const Entry* find(const Key& key) const {
+    const Bucket& bucket = buckets_[place(key)];
+    if (bucket.entries[0].key == key) return &bucket.entries[0];
+    if (bucket.entries[1].key == key) return &bucket.entries[1];
+    return nullptr;
+  }
+
+  void insert(const Key& key, const int32_t* ids, uint32_t n_ids) {
+    Bucket& bucket = buckets_[place(key)];
+    bucket.entries[1] = bucket.entries[0];
+    Entry& entry = bucket.entries[0];
+    entry.key = key;
+    entry.n_ids = n_ids;
+    for (uint32_t i = 0; i < kMaxIds; ++i) entry.ids[i] = i < n_ids ? ids[i] : 0;
+  }
+
+ private:
+  static constexpr size_t kBuckets = size_t{1} << 15;  // 2 MiB in all
+  struct alignas(64) Bucket {
+    Entry entries[2];
+  };
+  static size_t place(const Key& key) {
+    return static_cast<size_t>(fold_multiply(key.low ^ 0x9E3779B97F4A7C15ull, key.high ^ 0xD6E8FEB86659FD93ull)) &
+           (kBuckets - 1);
+  }
+
+  std::unique_ptr<Bucket[]> buckets_;
+};
+
+}  // namespace gristmill

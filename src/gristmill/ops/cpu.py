@@ -1,0 +1,167 @@
+"""The operations on this machine's processor, through the C++ core: threads, and kernels for its instruction set."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gristmill import _kernels
+from gristmill.formats.checkpoint import Weight
+from gristmill.formats.dequantize import dequantize
+from gristmill.formats.qtypes import QType
+from gristmill.types import Batch, RopeConfig
+
+Array = NDArray[Any]
+F32 = NDArray[np.float32]
+
+_REQUANTIZED = frozenset({QType.Q4_1, QType.Q5_0, QType.Q5_1, QType.Q2_K, QType.Q3_K, QType.IQ4_NL})
+
+
+class CpuOps:
+    """Implements `interface.Ops`. n_threads None: `default_threads`. isa: auto, avx512, avx2, neon or portable."""
+
+    name = "cpu"
+
+    def __init__(self, n_threads: int | None = None, isa: str | None = None) -> None:
+        if n_threads is not None and not 1 <= n_threads <= 1024:
+            raise ValueError(f"threads must be between 1 and 1024, not {n_threads}")
+        self._native = _kernels.Ops(n_threads or default_threads(), isa or os.environ.get("GRISTMILL_ISA", "auto"))
+
+    @property
+    def isa(self) -> str:
+        return self._native.isa
+
+    @property
+    def n_threads(self) -> int:
+        return self._native.n_threads
+
+    def put(self, weights: Sequence[Weight], bias: F32 | None = None) -> _kernels.Linear:
+        flat_bias = None if bias is None else np.ascontiguousarray(bias, np.float32).reshape(-1)
+        return _kernels.linear_of([self._pack(w) for w in weights], flat_bias)
+
+    def _pack(self, weight: Weight) -> _kernels.Packed:
+        if weight.qtype is QType.Q8_GROUPS and not _groups_fit(weight):
+            weight = _as_float32(weight)
+        *experts, rows, cols = weight.shape
+        n_matrices = experts[0] if experts else 1
+        stored_rows = rows
+        if weight.row_order is not None:
+            block = weight.qtype.block_size
+            stored_rows = len(weight.data) // weight.qtype.block_bytes * block // (n_matrices * cols)
+        scales = None if weight.scales is None else np.ascontiguousarray(weight.scales).reshape(-1)
+        return self._native.pack(
+            weight.qtype.label, weight.data, n_matrices, stored_rows, cols, scales, weight.row_order
+        )
+
+    def put_vector(self, values: F32) -> F32:
+        return np.ascontiguousarray(values, np.float32)
+
+    def array(self, values: Array) -> Array:
+        return values
+
+    def get(self, array: Array) -> Array:
+        return array
+
+    def empty(self, shape: tuple[int, ...], dtype: str) -> Array:
+        return np.empty(shape, dtype)
+
+    def requantizes(self, qtype: QType) -> bool:
+        return qtype in _REQUANTIZED
+
+    def embed(self, table: _kernels.Linear, tokens: Array) -> F32:
+        return self._native.embed(table, tokens)
+
+    def linear(self, x: F32, w: _kernels.Linear) -> F32:
+        return self._native.linear(x, w)
+
+    def rms_norm(self, x: F32, weight: F32, eps: float) -> F32:
+        return self._native.rms_norm(x, weight, eps)
+
+    def add(self, x: F32, y: F32) -> F32:
+        return self._native.add(x, y)
+
+    def rope_angles(self, positions: Array, rope: RopeConfig) -> tuple[F32, F32]:
+        angles = positions[:, None].astype(np.float32) * np.asarray(rope.inv_freq, np.float32)
+        return np.cos(angles) * np.float32(rope.scale), np.sin(angles) * np.float32(rope.scale)
+
+    def store_qkv(
+        self,
+        qkv: F32,
+        q_norm: F32 | None,
+        k_norm: F32 | None,
+        eps: float,
+        angles: tuple[F32, F32],
+        kv_layer: tuple[Array, Array],
+        slots: Array,
+    ) -> F32:
+        return self._native.store_qkv(qkv, q_norm, k_norm, eps, *angles, *kv_layer, slots)
+
+    def attention(self, q: F32, kv_layer: tuple[Array, Array], batch: Batch, window: int, sinks: F32 | None) -> F32:
+        scale = kv_layer[0].shape[2] ** -0.5
+        return self._native.attention(
+            q, *kv_layer, batch.positions, batch.query_start, batch.block_tables, window, sinks, scale
+        )
+
+    def swiglu(self, gate_up: F32, limit: float) -> F32:
+        return self._native.swiglu(gate_up, limit)
+
+    def moe(
+        self, x: F32, router: F32, gate_up: _kernels.Linear, down: _kernels.Linear, n_active: int, limit: float
+    ) -> F32:
+        return self._native.moe(x, router, gate_up, down, n_active, limit)
+
+    def take_rows(self, x: F32, rows: Array) -> F32:
+        return x[rows]
+
+    def sample(self, logits: F32, batch: Batch) -> list[int]:
+        return _kernels.sample(
+            logits, batch.temperature, batch.top_k, batch.top_p, batch.min_p, batch.seeds, batch.next_positions
+        )
+
+
+def default_threads() -> int:
+    """min(cores this process may run on, the container's CPU quota rounded up, physical cores)."""
+    limits = [len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1]
+    limits += [n for n in (_cgroup_quota(), _physical_cores()) if n]
+    return max(1, min(limits))
+
+
+def _cgroup_quota() -> int:
+    """Whole cores of the control group's quota, 0 where there is none."""
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return 0 if quota == "max" else -(-int(quota) // int(period))
+    except (OSError, ValueError):
+        pass
+    try:
+        quota_us = int(Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us").read_text())
+        period_us = int(Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us").read_text())
+        return -(-quota_us // period_us) if quota_us > 0 else 0
+    except (OSError, ValueError):
+        return 0
+
+
+def _physical_cores() -> int:
+    """Cores, hyper-threads counted once, 0 where the system does not say."""
+    try:
+        siblings = {
+            p.read_text() for p in Path("/sys/devices/system/cpu").glob("cpu[0-9]*/topology/thread_siblings_list")
+        }
+        return len(siblings)
+    except OSError:
+        return 0
+
+
+def _groups_fit(weight: Weight) -> bool:
+    assert weight.scales is not None
+    return weight.shape[-1] % 32 == 0 and weight.n_elements // weight.scales.size % 32 == 0
+
+
+def _as_float32(weight: Weight) -> Weight:
+    values = np.ascontiguousarray(dequantize(weight))
+    return Weight(weight.name, values.view(np.uint8).reshape(-1), QType.F32, weight.shape)

@@ -1,0 +1,106 @@
+"""What a backend offers: about a dozen operations, each defined by `reference`, and services to move arrays.
+
+T tokens, R sampled rows, H query heads, G key-value heads, D head_dim. `Array` and `Linear` are the backend's own;
+code above this layer passes them along and never looks inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gristmill.formats.checkpoint import Weight
+from gristmill.formats.qtypes import QType
+from gristmill.types import Batch, RopeConfig
+
+Array = Any
+Linear = Any
+
+BLOCK_SIZE = 16
+"""Positions in one block of the key-value cache."""
+
+
+class Ops(Protocol):
+    """One backend, with its threads or device."""
+
+    # services
+
+    def put(self, weights: Sequence[Weight], bias: NDArray[np.float32] | None = None) -> Linear:
+        """Re-lay weights for this backend; their rows are stacked in order. bias: [rows] or [n_experts, rows]."""
+        ...
+
+    def put_vector(self, values: NDArray[np.float32]) -> Array: ...
+
+    def array(self, values: NDArray[Any]) -> Array:
+        """A step's array (int32, int64, uint64 or float32) on the backend."""
+        ...
+
+    def get(self, array: Array) -> NDArray[Any]: ...
+
+    def empty(self, shape: tuple[int, ...], dtype: str) -> Array: ...
+
+    def requantizes(self, qtype: QType) -> bool:
+        """Whether `put` stores weights of this type as Q8_0, because no kernel reads them."""
+        ...
+
+    # operations
+
+    def embed(self, table: Linear, tokens: Array) -> Array:
+        """Rows `tokens` of the table: float32 [T, d_model]."""
+        ...
+
+    def linear(self, x: Array, w: Linear) -> Array:
+        """x W^T + bias: [T, cols] -> [T, rows]."""
+        ...
+
+    def rms_norm(self, x: Array, weight: Array, eps: float) -> Array:
+        """x / sqrt(mean(x^2) + eps) * weight, a row at a time (Zhang and Sennrich, arXiv:1910.07467)."""
+        ...
+
+    def add(self, x: Array, y: Array) -> Array: ...
+
+    def rope_angles(self, positions: Array, rope: RopeConfig) -> tuple[Array, Array]:
+        """cos and sin of every position's angles times rope.scale: float32 [T, D / 2] each."""
+        ...
+
+    def store_qkv(
+        self,
+        qkv: Array,
+        q_norm: Array | None,
+        k_norm: Array | None,
+        eps: float,
+        angles: tuple[Array, Array],
+        kv_layer: tuple[Array, Array],
+        slots: Array,
+    ) -> Array:
+        """Split [T, (H + 2 G) D]; normalize each head of q and k where a norm is given; rotate q and k; write k and v
+        to the cache's `slots`; return q [T, H D]."""
+        ...
+
+    def attention(
+        self, q: Array, kv_layer: tuple[Array, Array], batch: Batch, window: int, sinks: Array | None
+    ) -> Array:
+        """Causal grouped-query attention of q [T, H D] over each token's own sequence, scaled by 1 / sqrt(D): [T, H D].
+
+        window  0 sees everything, w the last w positions
+        sinks   [H], a logit that joins the softmax's denominator (gpt-oss)
+        """
+        ...
+
+    def swiglu(self, gate_up: Array, limit: float) -> Array:
+        """gate sigmoid(gate) up of [T, 2 d_ff] = [gate | up] -> [T, d_ff] (Shazeer, arXiv:2002.05202). With a limit,
+        gpt-oss's: gate = min(gate, limit), up = clip(up, +-limit), (up + 1) gate sigmoid(1.702 gate)."""
+        ...
+
+    def moe(self, x: Array, router: Array, gate_up: Linear, down: Linear, n_active: int, limit: float) -> Array:
+        """For each token the softmax-weighted sum over the n_active experts with the highest router logits [T, E]."""
+        ...
+
+    def take_rows(self, x: Array, rows: Array) -> Array: ...
+
+    def sample(self, logits: Array, batch: Batch) -> list[int]:
+        """One id for each row of logits [R, vocab_size]: temperature first, then min_p, top_k and top_p."""
+        ...

@@ -1,0 +1,207 @@
+"""The definition of every operation in plain numpy: slow, float32 throughout, what each backend is tested against."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gristmill.formats.checkpoint import Weight
+from gristmill.formats.dequantize import dequantize
+from gristmill.formats.qtypes import QType
+from gristmill.ops.interface import BLOCK_SIZE
+from gristmill.types import Batch, RopeConfig
+
+Array = NDArray[Any]
+F32 = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceLinear:
+    """w [rows, cols] or [n_experts, rows, cols]; bias [rows] or [n_experts, rows]."""
+
+    w: F32
+    bias: F32 | None
+
+
+class ReferenceOps:
+    """Implements `interface.Ops`."""
+
+    name = "reference"
+
+    def put(self, weights: Sequence[Weight], bias: F32 | None = None) -> ReferenceLinear:
+        return ReferenceLinear(np.concatenate([dequantize(w) for w in weights], axis=-2), bias)
+
+    def put_vector(self, values: F32) -> F32:
+        return values
+
+    def array(self, values: Array) -> Array:
+        return values
+
+    def get(self, array: Array) -> Array:
+        return array
+
+    def empty(self, shape: tuple[int, ...], dtype: str) -> Array:
+        return np.zeros(shape, dtype)
+
+    def requantizes(self, qtype: QType) -> bool:
+        return False
+
+    def embed(self, table: ReferenceLinear, tokens: Array) -> F32:
+        return table.w[tokens]
+
+    def linear(self, x: F32, w: ReferenceLinear) -> F32:
+        return _affine(x, w.w, w.bias)
+
+    def rms_norm(self, x: F32, weight: F32, eps: float) -> F32:
+        y: F32 = x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + np.float32(eps)) * weight
+        return y
+
+    def add(self, x: F32, y: F32) -> F32:
+        return x + y
+
+    def rope_angles(self, positions: Array, rope: RopeConfig) -> tuple[F32, F32]:
+        angles = positions[:, None].astype(np.float32) * np.asarray(rope.inv_freq, np.float32)
+        scale = np.float32(rope.scale)
+        return np.cos(angles) * scale, np.sin(angles) * scale
+
+    def rope(self, x: F32, angles: tuple[F32, F32]) -> F32:
+        """Turn the pairs (x[i], x[i + D/2]) of [T, heads, D] (Su et al., RoFormer, arXiv:2104.09864)."""
+        cos, sin = (a[:, None, :] for a in angles)
+        first, second = np.split(x, 2, axis=-1)
+        return np.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+
+    def kv_write(self, kv_layer: tuple[Array, Array], k: F32, v: F32, slots: Array) -> None:
+        """k, v [T, G, D] into the cache: keys lie transposed in their block, so that 16 positions make one vector."""
+        k_cache, v_cache = kv_layer  # [n_blocks, G, D, 16], [n_blocks, G, 16, D rounded up to 16]
+        blocks, offsets = slots // BLOCK_SIZE, slots % BLOCK_SIZE
+        k_cache[blocks, :, :, offsets] = k
+        v_cache[blocks, :, offsets, : v.shape[-1]] = v
+
+    def store_qkv(
+        self,
+        qkv: F32,
+        q_norm: F32 | None,
+        k_norm: F32 | None,
+        eps: float,
+        angles: tuple[F32, F32],
+        kv_layer: tuple[Array, Array],
+        slots: Array,
+    ) -> F32:
+        n_kv_heads, head_dim = kv_layer[0].shape[1:3]
+        heads = qkv.reshape(len(qkv), -1, head_dim)
+        q, k, v = np.split(heads, [heads.shape[1] - 2 * n_kv_heads, heads.shape[1] - n_kv_heads], axis=1)
+        if q_norm is not None:
+            q = self.rms_norm(q, q_norm, eps)
+        if k_norm is not None:
+            k = self.rms_norm(k, k_norm, eps)
+        self.kv_write(kv_layer, self.rope(k, angles), v, slots)
+        return self.rope(q, angles).reshape(len(qkv), -1)
+
+    def attention(self, q: F32, kv_layer: tuple[Array, Array], batch: Batch, window: int, sinks: F32 | None) -> F32:
+        n_kv_heads, head_dim = kv_layer[0].shape[1:3]
+        y = np.empty_like(q)
+        for s, (begin, end) in enumerate(zip(batch.query_start[:-1], batch.query_start[1:], strict=True)):
+            k, v = _gather(kv_layer, batch.block_tables[s], int(batch.seq_lens[s]))  # [G, N, D]
+            for t in range(begin, end):
+                position = int(batch.positions[t])
+                low = max(0, position - window + 1) if window else 0
+                heads = q[t].reshape(n_kv_heads, -1, head_dim)  # [G, H / G, D]
+                scores = heads @ k[:, low : position + 1].transpose(0, 2, 1) / np.sqrt(np.float32(head_dim))
+                if sinks is not None:
+                    scores = np.concatenate([scores, sinks.reshape(n_kv_heads, -1, 1)], axis=-1)
+                p = np.exp(scores - scores.max(axis=-1, keepdims=True))
+                p /= p.sum(axis=-1, keepdims=True)
+                y[t] = (p[..., : position + 1 - low] @ v[:, low : position + 1]).reshape(-1)
+        return y
+
+    def swiglu(self, gate_up: F32, limit: float) -> F32:
+        gate, up = np.split(gate_up, 2, axis=-1)
+        if limit:
+            gate, up = np.minimum(gate, np.float32(limit)), np.clip(up, -limit, limit).astype(np.float32) + 1
+        return gate * _sigmoid(gate * np.float32(1.702 if limit else 1.0)) * up
+
+    def moe(
+        self, x: F32, router: F32, gate_up: ReferenceLinear, down: ReferenceLinear, n_active: int, limit: float
+    ) -> F32:
+        y = np.zeros_like(x)
+        for t, logits in enumerate(router):
+            experts = np.argsort(-logits, kind="stable")[:n_active]
+            weights = np.exp(logits[experts] - logits[experts[0]])
+            for e, weight in zip(experts, weights / weights.sum(), strict=True):
+                hidden = self.swiglu(_expert(x[t : t + 1], gate_up, e), limit)
+                y[t] += weight * _expert(hidden, down, e)[0]
+        return y
+
+    def take_rows(self, x: F32, rows: Array) -> F32:
+        return x[rows]
+
+    def sample(self, logits: F32, batch: Batch) -> list[int]:
+        rows = zip(
+            logits,
+            batch.temperature,
+            batch.top_k,
+            batch.top_p,
+            batch.min_p,
+            batch.seeds,
+            batch.next_positions,
+            strict=True,
+        )
+        return [sample(row, float(t), int(k), float(p), float(m), int(s), int(n)) for row, t, k, p, m, s, n in rows]
+
+
+def sample(row: F32, temperature: float, top_k: int, top_p: float, min_p: float, seed: int, position: int) -> int:
+    """One id from logits [vocab_size]."""
+    if temperature == 0 or top_k == 1:
+        return int(np.argmax(row))
+    scores = (row.astype(np.float64) - float(row.max())) / temperature
+    kept = np.flatnonzero(scores >= np.log(min_p)) if min_p > 0 else np.arange(len(row))
+    by_score = kept[np.argsort(-scores[kept], kind="stable")]
+    kept = by_score[:top_k] if top_k else by_score
+    weights = np.exp(scores[kept])
+    if top_p < 1:
+        before = np.cumsum(weights) - weights
+        kept = kept[before < weights.sum() * np.float32(top_p)]
+    else:
+        kept = np.sort(kept)
+    cumulative = np.cumsum(np.exp(scores[kept]))
+    chosen = np.searchsorted(cumulative, uniform(seed, position) * cumulative[-1], side="right")
+    return int(kept[min(chosen, len(kept) - 1)])
+
+
+def uniform(seed: int, position: int) -> float:
+    """A number in [0, 1) from (seed, position) alone, by SplitMix64's finalizer (Steele, Lea, Flood 2014)."""
+    return (_mix(_mix(seed & (2**64 - 1)) ^ position) >> 11) * 2.0**-53
+
+
+def _mix(z: int) -> int:
+    z = (z + 0x9E3779B97F4A7C15) % 2**64
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64
+    return z ^ (z >> 31)
+
+
+def _affine(x: F32, w: F32, bias: F32 | None) -> F32:
+    y = x @ w.T
+    return y if bias is None else y + bias
+
+
+def _expert(x: F32, w: ReferenceLinear, e: int) -> F32:
+    return _affine(x, w.w[e], None if w.bias is None else w.bias[e])
+
+
+def _sigmoid(x: F32) -> F32:
+    return np.float32(1) / (np.float32(1) + np.exp(-x))
+
+
+def _gather(kv_layer: tuple[Array, Array], table: Array, n: int) -> tuple[F32, F32]:
+    """The first n keys and values of a sequence in order: [G, n, D] each, float32."""
+    k_cache, v_cache = kv_layer
+    n_kv_heads, head_dim = k_cache.shape[1:3]
+    table = table[: -(-n // BLOCK_SIZE)]
+    k = k_cache[table].transpose(1, 0, 3, 2).reshape(n_kv_heads, -1, head_dim)[:, :n]
+    v = v_cache[table].transpose(1, 0, 2, 3).reshape(n_kv_heads, -1, v_cache.shape[-1])[:, :n, :head_dim]
+    return k.astype(np.float32), v.astype(np.float32)

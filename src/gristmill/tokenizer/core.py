@@ -1,0 +1,142 @@
+"""The one tokenizer class: a native codec, and around it what files ask for (BOS, normalization, special tokens)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gristmill._tokenizer import Codec
+from gristmill.tokenizer.interface import TokenizerError
+
+
+@dataclass(frozen=True, slots=True)
+class SpecialTokens:
+    """Ids with a meaning. prefix_ids and suffix_ids are what add_special puts around a text."""
+
+    bos_id: int | None = None
+    eos_ids: tuple[int, ...] = ()
+    prefix_ids: tuple[int, ...] = ()
+    suffix_ids: tuple[int, ...] = ()
+    ids: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+
+
+class CodecTokenizer:
+    """A `Tokenizer` over a native codec.
+
+    normalize  applied to the text between added tokens; None when the model asks for none. It leaves ASCII as it is
+    split      the text between added tokens -> the words that are merged alone; None when the codec does that itself
+    """
+
+    def __init__(
+        self,
+        codec: Codec,
+        special: SpecialTokens,
+        *,
+        strips_first_space: bool = False,
+        normalize: Callable[[str], str] | None = None,
+        split: Callable[[str], list[str]] | None = None,
+    ) -> None:
+        self._codec = codec
+        self._special = special
+        self._special_id_set = frozenset(special.ids.values())
+        self._strips_first_space = strips_first_space
+        self._normalize = normalize
+        self._split = split
+
+    @property
+    def vocab_size(self) -> int:
+        return self._codec.n_ids
+
+    @property
+    def bos_id(self) -> int | None:
+        return self._special.bos_id
+
+    @property
+    def eos_ids(self) -> tuple[int, ...]:
+        return self._special.eos_ids
+
+    @property
+    def adds_bos(self) -> bool:
+        return self._special.bos_id is not None and self._special.bos_id in self._special.prefix_ids
+
+    @property
+    def special_ids(self) -> Mapping[str, int]:
+        return self._special.ids
+
+    @property
+    def strips_first_space(self) -> bool:
+        return self._strips_first_space
+
+    def is_special(self, token_id: int) -> bool:
+        return token_id in self._special_id_set
+
+    def encode(self, text: str, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
+        ids: list[int] = self.encode_array(text, parse_special=parse_special).tolist()
+        if not add_special:
+            return ids
+        return [*self._special.prefix_ids, *ids, *self._special.suffix_ids]
+
+    def encode_array(self, text: str, *, parse_special: bool = False) -> NDArray[np.int32]:
+        """Ids of `text` alone, without BOS and EOS, as int32 [n]: nothing is made for each id."""
+        try:
+            if self._split is None and (self._normalize is None or text.isascii()):
+                return self._codec.encode(text, parse_special)
+            return self._encode_by_parts(text, parse_special)
+        except UnicodeEncodeError as error:
+            raise TokenizerError(
+                f"text has the lone surrogate U+{ord(text[error.start]):04X} at character {error.start}: "
+                "it is not Unicode text; decode it again or replace that character"
+            ) from None
+        except ValueError as error:
+            raise TokenizerError(f"text: {error}") from None
+
+    def _encode_by_parts(self, text: str, parse_special: bool) -> NDArray[np.int32]:
+        utf8 = text.encode()
+        parts: list[NDArray[np.int32]] = []
+        start = 0
+        for phrase_start, phrase_end, token_id in self._codec.find_phrases(text, parse_special):
+            parts.append(self._encode_plain(utf8[start:phrase_start].decode()))
+            parts.append(np.array([token_id], np.int32))
+            start = phrase_end
+        parts.append(self._encode_plain(utf8[start:].decode()))
+        return np.concatenate(parts)
+
+    def _encode_plain(self, text: str) -> NDArray[np.int32]:
+        if self._normalize is not None:
+            text = self._normalize(text)
+        if self._split is not None:
+            return self._codec.encode_words(self._split(text))
+        return self._codec.encode_plain(text)
+
+    def decode(self, ids: Iterable[int], *, skip_special: bool = False) -> str:
+        ids = list(ids)
+        if skip_special:
+            ids = [token_id for token_id in ids if token_id not in self._special_id_set]
+        try:
+            data = self._codec.decode(ids)
+        except (ValueError, TypeError) as error:
+            raise TokenizerError(f"ids: {error}") from None
+        if self._strips_first_space:
+            data = self._without_first_space(ids, data)
+        return data.decode(errors="replace")
+
+    def _without_first_space(self, ids: list[int], data: bytes) -> bytes:
+        start = 0
+        for token_id in ids:
+            if token_id not in self._special_id_set:
+                break
+            start += len(self._codec.token_bytes(token_id))
+        return data[:start] + data[start + 1 :] if data[start : start + 1] == b" " else data
+
+    def token_bytes(self, token_id: int) -> bytes:
+        try:
+            return self._codec.token_bytes(token_id)
+        except (ValueError, TypeError) as error:
+            raise TokenizerError(str(error)) from None
+
+    def token_text(self, token_id: int) -> str:
+        return self.token_bytes(token_id).decode(errors="replace")

@@ -1,0 +1,62 @@
+"""llama2.c's tokenizer.bin: SentencePiece pieces and scores with spaces for U+2581. Written by its tokenizer.py."""
+
+from __future__ import annotations
+
+import re
+import struct
+from pathlib import Path
+from types import MappingProxyType
+
+from gristmill._tokenizer import Codec
+from gristmill.tokenizer.core import CodecTokenizer, SpecialTokens
+from gristmill.tokenizer.interface import TokenizerError
+from gristmill.tokenizer.kinds import BYTE, LITERAL, SPECIAL, TEXT
+
+_UNK, _BOS, _EOS = 0, 1, 2
+_MAX_PIECE_BYTES = 4096
+_BYTE_PIECE = re.compile(rb"<0x[0-9A-Fa-f]{2}>")
+
+
+def read_pieces(path: Path, n_tokens: int | None) -> tuple[list[bytes], list[float]]:
+    """Pieces and scores of a tokenizer.bin: int32 longest piece, then a token each: float32 score, int32 length, bytes.
+
+    n_tokens  the model's vocabulary size, as the file does not say; None reads all. Later tokens are left out.
+    """
+    data = path.read_bytes()
+    pieces: list[bytes] = []
+    scores: list[float] = []
+    at = 4
+    while at < len(data) and (n_tokens is None or len(pieces) < n_tokens):
+        if at + 8 > len(data):
+            raise TokenizerError(f"{path}: token {len(pieces)} is cut off: the file is truncated or no tokenizer.bin")
+        score, length = struct.unpack_from("<fi", data, at)
+        at += 8
+        if not 0 <= length <= min(_MAX_PIECE_BYTES, len(data) - at):
+            raise TokenizerError(
+                f"{path}: token {len(pieces)} has the length {length}, but {len(data) - at} bytes are left: "
+                "the file is truncated or no tokenizer.bin"
+            )
+        pieces.append(data[at : at + length])
+        scores.append(score)
+        at += length
+    if len(pieces) <= _EOS or (n_tokens is not None and len(pieces) < n_tokens):
+        raise TokenizerError(f"{path}: has {len(pieces)} tokens, but the model has {n_tokens or 'at least 3'}")
+    return pieces, scores
+
+
+def load_llama2c(path: Path, n_tokens: int | None = None) -> CodecTokenizer:
+    """The tokenizer of a llama2.c checkpoint. Ids 0, 1 and 2 are <unk>, <s> and </s>; texts start with <s>."""
+    pieces, scores = read_pieces(path, n_tokens)
+    kinds = bytearray(BYTE if _BYTE_PIECE.fullmatch(piece) else TEXT for piece in pieces)
+    kinds[_UNK] = kinds[_BOS] = kinds[_EOS] = LITERAL
+    texts = [piece.replace(b" ", "\u2581".encode()) for piece in pieces]
+    texts[:3] = [piece.strip() for piece in pieces[:3]]
+    try:
+        codec = Codec.scored(texts, bytes(kinds), scores, space_first=True, space_after_phrase=False, unknown=_UNK)
+    except ValueError as error:
+        raise TokenizerError(f"{path}: {error}") from None
+    ids = {texts[i].decode(errors="replace"): i for i in (_UNK, _BOS, _EOS)}
+    for text, token_id in ids.items():
+        codec.add_phrase(text, token_id, SPECIAL)
+    special = SpecialTokens(_BOS, (_EOS,), prefix_ids=(_BOS,), ids=MappingProxyType(ids))
+    return CodecTokenizer(codec, special, strips_first_space=True)

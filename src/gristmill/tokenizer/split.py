@@ -1,0 +1,79 @@
+"""Pre-tokenizer patterns: the published ones, which run natively, and any other through the `regex` package."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import regex  # type: ignore[import-untyped]
+
+from gristmill._tokenizer import Splitter
+
+_CONTRACTION = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+_CL100K = _CONTRACTION + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_HEAD = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]"
+_TAIL = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+
+
+@dataclass(frozen=True, slots=True)
+class _KnownPatterns:
+    """Patterns as they stand in published files."""
+
+    gpt2: str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+    qwen2: str = _CL100K % ""
+    llama3: str = _CL100K % "{1,3}"
+    o200k: str = (
+        rf"[^\r\n\p{{L}}\p{{N}}]?{_HEAD}*{_TAIL}+{_CONTRACTION}?|[^\r\n\p{{L}}\p{{N}}]?{_HEAD}+{_TAIL}*{_CONTRACTION}?"
+        r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    )
+
+    def find(self, pattern: str) -> Splitter | None:
+        """The native state machine of a pattern, by its exact text."""
+        return {
+            self.gpt2: Splitter.GPT2,
+            self.qwen2: Splitter.QWEN2,
+            self.llama3: Splitter.LLAMA3,
+            self.o200k: Splitter.O200K,
+        }.get(pattern)
+
+
+KNOWN_PATTERNS = _KnownPatterns()
+
+
+_LIMIT_S = 20.0  # a pattern that backtracks without end is an error, not a hang
+
+
+def make_splitter(patterns: list[str]) -> Callable[[str], list[str]]:
+    """text -> words: each pattern in turn cuts what the ones before left, into its matches and what lies between.
+
+    Raises ValueError for a pattern that is no regular expression.
+    """
+    try:
+        # Version 1 has nested sets and full case-folding, as the engine that these patterns were written for.
+        compiled = [regex.compile(pattern, regex.V1) for pattern in patterns]
+    except regex.error as error:
+        raise ValueError(str(error)) from None
+
+    def split(text: str) -> list[str]:
+        words = [text]
+        try:
+            for pattern in compiled:
+                words = [part for word in words for part in _cut(pattern, word)]
+        except TimeoutError:
+            raise ValueError(f"the model's pre-tokenizer pattern took more than {_LIMIT_S:.0f} s") from None
+        return words
+
+    return split
+
+
+def _cut(pattern: Any, text: str) -> Iterator[str]:
+    start = 0
+    for match in pattern.finditer(text, timeout=_LIMIT_S):
+        if match.start() > start:
+            yield text[start : match.start()]
+        if match.end() > match.start():
+            yield match.group()
+        start = match.end()
+    if start < len(text):
+        yield text[start:]

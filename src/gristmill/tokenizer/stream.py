@@ -1,0 +1,84 @@
+"""From ids, one at a time, to text that can be shown: whole characters only, and nothing of a stop string."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterable
+
+from gristmill.tokenizer.interface import Tokenizer
+
+
+class StreamDecoder:
+    """Pieces of text for ids as they come. All pieces and the flush together are what `decode` gives for all ids.
+
+    at_start  the ids begin a text, so SentencePiece's space in front of it goes, as in `decode`; an answer that
+              continues a prompt keeps it
+    """
+
+    def __init__(self, tokenizer: Tokenizer, *, skip_special: bool = True, at_start: bool = False) -> None:
+        self._tokenizer = tokenizer
+        self._skip_special = skip_special
+        self._strip = at_start and tokenizer.strips_first_space
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+
+    def push(self, token_id: int) -> str:
+        """The characters that `token_id` completes; empty while one is incomplete."""
+        special = self._tokenizer.is_special(token_id)
+        if special and self._skip_special:
+            return ""
+        data = self._tokenizer.token_bytes(token_id)
+        if self._strip and not special and data:
+            self._strip = False
+            data = data.removeprefix(b" ")
+        return self._decoder.decode(data)
+
+    def flush(self) -> str:
+        """What is left when the ids end: U+FFFD for a character that was never completed."""
+        return self._decoder.decode(b"", final=True)
+
+
+class StopStrings:
+    """Passes text on until one of `stops` completes. Text that may be the start of one is held back until it is known.
+
+    Where several complete, the one that completes first counts; so the result does not depend on how text is cut.
+    """
+
+    def __init__(self, stops: Iterable[str]) -> None:
+        self._stops = tuple(stops)
+        if any(not stop for stop in self._stops):
+            raise ValueError("stop: an empty string would stop at once; leave it out")
+        self._held = ""
+        self._stopped = False
+
+    @property
+    def stopped(self) -> bool:
+        return self._stopped
+
+    def push(self, text: str) -> str:
+        """The text that may be shown now. Once `stopped`, nothing more comes."""
+        if self._stopped:
+            return ""
+        if not self._stops:
+            return text
+        held = self._held + text
+        ends = [(start + len(stop), start) for stop in self._stops if (start := held.find(stop)) >= 0]
+        if ends:
+            self._stopped = True
+            self._held = ""
+            return held[: min(ends)[1]]
+        keep = max(_overlap(held, stop) for stop in self._stops)
+        self._held = held[len(held) - keep :]
+        return held[: len(held) - keep]
+
+    def flush(self) -> str:
+        """What was held back, when the text ends without a stop."""
+        held, self._held = self._held, ""
+        return held
+
+
+def _overlap(text: str, stop: str) -> int:
+    """Length of the longest end of `text` that is a proper beginning of `stop`."""
+    for length in range(min(len(stop) - 1, len(text)), 0, -1):
+        if text.endswith(stop[:length]):
+            return length
+    return 0

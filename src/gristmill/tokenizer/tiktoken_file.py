@@ -1,0 +1,127 @@
+"""`*.tiktoken` files (also gzipped): a line for each token, its bytes in base64 and its rank, which is its id.
+
+The file names neither pattern nor special tokens; the number of ranks tells which vocabulary it is."""
+
+from __future__ import annotations
+
+import binascii
+import gzip
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from gristmill._tokenizer import Codec, Splitter
+from gristmill.tokenizer.core import CodecTokenizer, SpecialTokens
+from gristmill.tokenizer.interface import TokenizerError
+from gristmill.tokenizer.kinds import LITERAL, SPECIAL, TEXT
+from gristmill.tokenizer.special import find_end_ids
+
+_MAX_FILE_BYTES = 64 << 20
+_MAX_RANK = 1 << 22
+
+
+@dataclass(frozen=True, slots=True)
+class _Family:
+    splitter: Splitter
+    special: dict[str, int]
+    bos: str
+    adds_bos: bool
+
+
+def _llama3_special() -> dict[str, int]:
+    """github.com/meta-llama/llama3, llama/tokenizer.py."""
+    named = {0: "begin_of_text", 1: "end_of_text", 6: "start_header_id", 7: "end_header_id", 9: "eot_id"}
+    reserved = iter(range(256))
+    return {f"<|{named.get(i) or f'reserved_special_token_{next(reserved)}'}|>": 128000 + i for i in range(256)}
+
+
+def _harmony_special() -> dict[str, int]:
+    """o200k_harmony, as gpt-oss uses it: github.com/openai/harmony."""
+    named = {
+        199998: "startoftext",
+        199999: "endoftext",
+        200002: "return",
+        200003: "constrain",
+        200005: "channel",
+        200006: "start",
+        200007: "end",
+        200008: "message",
+        200012: "call",
+    }
+    ids = {f"<|{named.get(i, f'reserved_{i}')}|>": i for i in range(199998, 201088)}
+    return ids | {"<|endofprompt|>": 200018}
+
+
+def _find_family(n_ranks: int) -> _Family | None:
+    if n_ranks == 199998:
+        return _Family(Splitter.O200K, _harmony_special(), bos="<|startoftext|>", adds_bos=False)
+    if n_ranks == 128000:
+        return _Family(Splitter.LLAMA3, _llama3_special(), bos="<|begin_of_text|>", adds_bos=True)
+    return None
+
+
+def read_ranks(path: Path) -> list[bytes]:
+    """Bytes of each token by id. Raises TokenizerError unless the ranks are 0 .. n - 1, each once."""
+    lines = _read_limited(path).split(b"\n")
+    found: dict[int, bytes] = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        encoded, _, rank_text = line.partition(b" ")
+        try:
+            rank = int(rank_text)
+            token = binascii.a2b_base64(encoded)
+        except ValueError:
+            raise TokenizerError(f"{path}: line {number} is not a token in base64, a space and its rank") from None
+        if not 0 <= rank < _MAX_RANK or rank in found or not token:
+            raise TokenizerError(
+                f"{path}: line {number} has an empty token or the rank {rank}, repeated or out of range"
+            )
+        found[rank] = token
+    if not found or max(found) != len(found) - 1:
+        raise TokenizerError(f"{path}: its {len(found)} ranks are not 0 to {len(found) - 1}: lines are missing")
+    return [found[rank] for rank in range(len(found))]
+
+
+def _read_limited(path: Path) -> bytes:
+    try:
+        if path.suffix == ".gz":
+            with gzip.open(path) as file:
+                data = file.read(_MAX_FILE_BYTES + 1)
+        else:
+            with path.open("rb") as file:
+                data = file.read(_MAX_FILE_BYTES + 1)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise TokenizerError(f"{path}: is not a sound gzip file ({error})") from None
+    if len(data) > _MAX_FILE_BYTES:
+        raise TokenizerError(f"{path}: holds more than {_MAX_FILE_BYTES} bytes; this is no vocabulary")
+    return data
+
+
+def load_tiktoken(path: Path) -> CodecTokenizer:
+    """The tokenizer of gpt-oss (o200k with the tokens of Harmony) or of Meta's Llama 3."""
+    texts = read_ranks(path)
+    family = _find_family(len(texts))
+    if family is None:
+        raise TokenizerError(
+            f"{path}: has {len(texts)} ranks; known are 199998 (o200k, gpt-oss) and 128000 (Llama 3): "
+            "give a tokenizer.json or a GGUF file"
+        )
+    kinds = bytes([TEXT]) * len(texts)
+    extra = {token_id: text.encode() for text, token_id in reversed(family.special.items())}
+    more = [extra[token_id] for token_id in range(len(texts), max(extra) + 1)]
+    try:
+        codec = Codec.ranked([*texts, *more], kinds + bytes([LITERAL]) * len(more), family.splitter)
+    except ValueError as error:
+        raise TokenizerError(f"{path}: {error}") from None
+    for text, token_id in family.special.items():
+        codec.add_phrase(text, token_id, SPECIAL)
+    bos_id = family.special[family.bos]
+    special = SpecialTokens(
+        bos_id,
+        find_end_ids(family.special, ()),
+        prefix_ids=(bos_id,) if family.adds_bos else (),
+        ids=MappingProxyType(family.special),
+    )
+    return CodecTokenizer(codec, special)

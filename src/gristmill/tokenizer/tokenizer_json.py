@@ -1,0 +1,291 @@
+"""Hugging Face's tokenizer.json: what it asks for, checked, and refused by name where it is not implemented.
+
+Format: github.com/huggingface/tokenizers (serialized normalizers, pre_tokenizers, models, processors, decoders)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from gristmill._tokenizer import Codec, Splitter
+from gristmill.tokenizer.core import CodecTokenizer, SpecialTokens
+from gristmill.tokenizer.interface import TokenizerError
+from gristmill.tokenizer.json_fields import Fields, read_json
+from gristmill.tokenizer.kinds import BYTE, LEFT_STRIP, LITERAL, RIGHT_STRIP, SINGLE_WORD, SPECIAL, TEXT
+from gristmill.tokenizer.normalize import nfc
+from gristmill.tokenizer.special import find_end_ids
+from gristmill.tokenizer.split import KNOWN_PATTERNS, make_splitter
+
+_MAX_ID = 1 << 22
+_SPACE_MARK = "\u2581"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFiles:
+    """What lies beside tokenizer.json: its bos, eos and flags win over what the template in it says."""
+
+    bos: str | None = None
+    eos_ids: tuple[int, ...] = ()
+    eos: str | None = None
+    adds_bos: bool | None = None
+    adds_eos: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """How text becomes words: all that normalizer and pre_tokenizer say."""
+
+    byte_level: bool
+    splitter: Splitter = Splitter.NONE
+    split: Callable[[str], list[str]] | None = None
+    normalize: Callable[[str], str] | None = None
+    space_first: bool = False
+    space_each: bool = False  # also in front of text that follows an added token
+    space_unless_there: bool = False
+
+
+def load_tokenizer_json(path: Path, beside: ModelFiles = ModelFiles()) -> CodecTokenizer:
+    """The tokenizer of a tokenizer.json with a BPE model. Raises TokenizerError naming the field that is not usable."""
+    fields = read_json(path)
+    model = fields.child("model")
+    _check_model(model)
+    steps = _read_steps(fields)
+    added = list(_read_added(fields))
+    texts, kinds = _read_vocabulary(model, added, byte_level=steps.byte_level)
+    codec = _build(model, texts, kinds, steps)
+    special_ids: dict[str, int] = {}
+    for token in added:
+        codec.add_phrase(token.text, token.token_id, token.flags)
+        if token.flags & SPECIAL:
+            special_ids[token.text] = token.token_id
+    special = _read_special(fields, special_ids, beside or ModelFiles(), codec.n_ids)
+    return CodecTokenizer(
+        codec,
+        special,
+        strips_first_space=_strips_first_space(fields),
+        normalize=steps.normalize,
+        split=steps.split,
+    )
+
+
+def _check_model(model: Fields) -> None:
+    if model.text("type", "BPE") != "BPE":
+        raise model.fail("type", f"is {model.text('type')!r}; supported is 'BPE'")
+    if model.get("dropout"):
+        raise model.fail("dropout", "is set: ids would be random")
+    for name in ("continuing_subword_prefix", "end_of_word_suffix"):
+        if model.get(name):
+            raise model.fail(name, f"is {model.get(name)!r:.80}; not supported")
+
+
+@dataclass(frozen=True, slots=True)
+class _Added:
+    token_id: int
+    text: str
+    flags: int
+
+
+def _read_added(fields: Fields) -> Iterator[_Added]:
+    for token in fields.children("added_tokens"):
+        flags = SPECIAL if token.flag("special", False) else 0
+        flags |= LEFT_STRIP if token.flag("lstrip", False) else 0
+        flags |= RIGHT_STRIP if token.flag("rstrip", False) else 0
+        flags |= SINGLE_WORD if token.flag("single_word", False) else 0
+        yield _Added(_check_id(token, "id", token.get("id")), token.need_text("content"), flags)
+
+
+def _check_id(fields: Fields, name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _MAX_ID:
+        raise fields.fail(name, f"is {value!r:.80}; ids are whole numbers from 0 to {_MAX_ID - 1}")
+    return value
+
+
+def _read_vocabulary(model: Fields, added: list[_Added], *, byte_level: bool) -> tuple[list[str], bytes]:
+    """Texts by id and their kinds; ids that nobody has are empty."""
+    vocabulary = model.get("vocab")
+    if not isinstance(vocabulary, dict) or not vocabulary:
+        raise model.fail("vocab", "is missing or no object of tokens and ids")
+    for text, token_id in vocabulary.items():
+        _check_id(model, f"vocab[{text!r:.80}]", token_id)
+    n_ids = 1 + max(max(vocabulary.values()), max((token.token_id for token in added), default=0))
+    texts = [""] * n_ids
+    kinds = bytearray([LITERAL]) * n_ids
+    for text, token_id in vocabulary.items():
+        if kinds[token_id] != LITERAL:
+            raise model.fail("vocab", f"gives the id {token_id} to {texts[token_id]!r:.80} and to {text!r:.80}")
+        texts[token_id] = text
+        kinds[token_id] = TEXT
+    if not byte_level and model.flag("byte_fallback", False):
+        for byte in range(256):
+            token_id = vocabulary.get(f"<0x{byte:02X}>")
+            if token_id is not None:
+                kinds[token_id] = BYTE
+    for token in added:
+        if kinds[token.token_id] == LITERAL or token.flags & SPECIAL:
+            texts[token.token_id] = token.text
+            kinds[token.token_id] = LITERAL
+    return texts, bytes(kinds)
+
+
+def _build(model: Fields, texts: list[str], kinds: bytes, steps: _Steps) -> Codec:
+    merges = model.get("merges")
+    if not isinstance(merges, list):
+        raise model.fail("merges", "is missing or no list")
+    whole_word_first = model.flag("ignore_merges", False)
+    try:
+        if steps.byte_level:
+            return Codec.byte_level(texts, kinds, merges, steps.splitter, whole_word_first)
+        if whole_word_first:
+            raise model.fail("ignore_merges", "is only supported for byte-level models")
+        if not model.flag("byte_fallback", False) and not model.flag("fuse_unk", False):
+            raise model.fail("fuse_unk", "= false is only supported with byte_fallback")
+        unknown = model.text("unk_token")
+        return Codec.char_level(
+            texts,
+            kinds,
+            merges,
+            space_first=steps.space_first,
+            space_after_phrase=steps.space_each,
+            space_unless_there=steps.space_unless_there,
+            unknown=-1 if unknown is None else _find_unknown(model, unknown),
+        )
+    except UnicodeEncodeError:
+        raise model.fail("vocab", "or merges hold a lone surrogate") from None
+    except TokenizerError:
+        raise
+    except (ValueError, TypeError) as error:
+        raise model.fail("vocab", f"or merges: {error}") from None
+
+
+def _find_unknown(model: Fields, text: str) -> int:
+    token_id = model.get("vocab").get(text)
+    if token_id is None:
+        raise model.fail("unk_token", f"is {text!r:.80}, which the vocabulary does not hold")
+    return int(token_id)
+
+
+def _read_steps(fields: Fields) -> _Steps:
+    normalizers = fields.sequence("normalizer", "normalizers")
+    pre_tokenizers = fields.sequence("pre_tokenizer", "pretokenizers")
+    kinds = [pre.text("type") for pre in pre_tokenizers]
+    if "ByteLevel" in kinds:
+        return _read_byte_level(normalizers, pre_tokenizers)
+    return _read_char_level(normalizers, pre_tokenizers)
+
+
+def _read_byte_level(normalizers: list[Fields], pre_tokenizers: list[Fields]) -> _Steps:
+    normalize = None
+    for normalizer in normalizers:
+        if normalizer.text("type") != "NFC":
+            raise normalizer.fail("type", f"is {normalizer.text('type')!r}; supported is 'NFC'")
+        normalize = nfc
+    *splits, last = pre_tokenizers
+    if last.text("type") != "ByteLevel":
+        raise last.fail("type", "comes after ByteLevel; supported are Split steps and then ByteLevel")
+    if last.flag("add_prefix_space", False):
+        raise last.fail("add_prefix_space", "is not supported")
+    patterns = [_read_split(split) for split in splits]
+    if last.flag("use_regex", True):
+        patterns.append(KNOWN_PATTERNS.gpt2)
+    if not patterns:
+        return _Steps(True, Splitter.NONE, normalize=normalize)
+    native = KNOWN_PATTERNS.find(patterns[0]) if len(patterns) == 1 else None
+    if native is not None:
+        return _Steps(True, native, normalize=normalize)
+    try:
+        split = make_splitter(patterns)
+    except ValueError as error:
+        raise splits[0].fail("pattern", f"is no regular expression that is understood: {error}") from None
+    return _Steps(True, Splitter.NONE, split=split, normalize=normalize)
+
+
+def _read_split(split: Fields) -> str:
+    if split.text("type") != "Split":
+        raise split.fail("type", f"is {split.text('type')!r}; supported are 'Split' and 'ByteLevel'")
+    if split.text("behavior") != "Isolated" or split.flag("invert", False):
+        raise split.fail("behavior", f"is {split.text('behavior')!r}; supported is 'Isolated' without invert")
+    return split.child("pattern").need_text("Regex")
+
+
+def _read_char_level(normalizers: list[Fields], pre_tokenizers: list[Fields]) -> _Steps:
+    """SentencePiece models: spaces become U+2581, either by the normalizer or by a Metaspace step."""
+    prepends = replaces = False
+    for normalizer in normalizers:
+        kind = normalizer.text("type")
+        if kind == "Prepend" and normalizer.text("prepend") == _SPACE_MARK and not replaces:
+            prepends = True
+        elif kind == "Replace" and _is_space_replacement(normalizer):
+            replaces = True
+        else:
+            raise normalizer.fail("type", f"is {kind!r} ; supported are Prepend and Replace that put U+2581")
+    if not pre_tokenizers:
+        if not replaces:
+            raise TokenizerError(f"{normalizers[0].where if normalizers else 'tokenizer.json'}: no step handles spaces")
+        return _Steps(False, space_first=prepends, space_each=prepends)
+    meta = pre_tokenizers[0]
+    if len(pre_tokenizers) > 1 or meta.text("type") != "Metaspace" or prepends or replaces:
+        raise meta.fail("type", f"is {meta.text('type')!r}; supported are ByteLevel and a lone Metaspace")
+    if meta.text("replacement", _SPACE_MARK) != _SPACE_MARK or meta.flag("split", True):
+        raise meta.fail("split", "must be false, with U+2581 as the replacement")
+    scheme = meta.text("prepend_scheme", "always")
+    if scheme not in ("always", "first", "never"):
+        raise meta.fail("prepend_scheme", f"is {scheme!r}; must be always, first or never")
+    return _Steps(False, space_first=scheme != "never", space_each=scheme == "always", space_unless_there=True)
+
+
+def _is_space_replacement(normalizer: Fields) -> bool:
+    return normalizer.child("pattern").text("String") == " " and normalizer.text("content") == _SPACE_MARK
+
+
+def _strips_first_space(fields: Fields) -> bool:
+    for decoder in fields.sequence("decoder", "decoders"):
+        kind = decoder.text("type")
+        if kind == "Strip" and decoder.text("content") == " " and decoder.get("start"):
+            return True
+        if kind == "Metaspace" and decoder.text("prepend_scheme", "always") != "never":
+            return True
+    return False
+
+
+def _read_special(fields: Fields, special_ids: Mapping[str, int], beside: ModelFiles, n_ids: int) -> SpecialTokens:
+    prefix, suffix = _read_template(fields)
+    bos_id = special_ids.get(beside.bos) if beside.bos is not None else (prefix[0] if prefix else None)
+    eos_id = special_ids.get(beside.eos) if beside.eos is not None else None
+    if beside.adds_bos is not None and bos_id is not None:
+        prefix = tuple(token_id for token_id in prefix if token_id != bos_id)
+        prefix = (bos_id, *prefix) if beside.adds_bos else prefix
+    if beside.adds_eos is not None and eos_id is not None:
+        suffix = tuple(token_id for token_id in suffix if token_id != eos_id)
+        suffix = (*suffix, eos_id) if beside.adds_eos else suffix
+    if any(token_id >= n_ids for token_id in (*prefix, *suffix, *beside.eos_ids)):
+        raise TokenizerError(
+            f"{fields.where}: post_processor or eos_token_id name an id outside of the vocabulary of {n_ids} tokens"
+        )
+    ends = (*(() if eos_id is None else (eos_id,)), *beside.eos_ids)
+    return SpecialTokens(bos_id, find_end_ids(special_ids, ends), prefix, suffix, MappingProxyType(dict(special_ids)))
+
+
+def _read_template(fields: Fields) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Ids before and after a single text, from the TemplateProcessing step of the post_processor."""
+    prefix: list[int] = []
+    suffix: list[int] = []
+    for processor in fields.sequence("post_processor", "processors"):
+        kind = processor.text("type")
+        if kind == "ByteLevel":
+            continue
+        if kind != "TemplateProcessing":
+            raise processor.fail("type", f"is {kind!r}; supported are TemplateProcessing and ByteLevel")
+        tokens = processor.child("special_tokens")
+        target = prefix
+        for item in processor.children("single"):
+            if item.get("Sequence") is not None:
+                target = suffix
+            else:
+                name = item.child("SpecialToken").need_text("id")
+                ids = tokens.child(name).get("ids")
+                if not isinstance(ids, list):
+                    raise tokens.fail(name, "has no ids")
+                target.extend(_check_id(tokens, name, token_id) for token_id in ids)
+    return tuple(prefix), tuple(suffix)

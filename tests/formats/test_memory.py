@@ -1,0 +1,108 @@
+"""Weights are views of the file until they are released, and reading a large file does not keep it in memory."""
+
+from __future__ import annotations
+
+import gc
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import format_files as ff
+import numpy as np
+import pytest
+
+from gristmill.formats.mapped import MappedFile
+from gristmill.formats.open import open_checkpoint
+
+N_BYTES = 48 << 20
+
+
+def resident_file_bytes() -> int:
+    """Pages of mapped files in this process's memory."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        pytest.skip("needs /proc/self/status, which Linux has")
+    return int(status.read_text().split("RssFile:")[1].split()[0]) * 1024
+
+
+def as_gguf(folder: Path, data: bytes) -> Path:
+    path = folder / "model.gguf"
+    half = len(data) // 2
+    infos = [ff.tensor(b"a", [half // 4], 0, 0), ff.tensor(b"b", [half // 4], 0, half)]
+    path.write_bytes(ff.gguf([], infos, data))
+    return path
+
+
+def as_safetensors(folder: Path, data: bytes) -> Path:
+    path = folder / "model.safetensors"
+    half = len(data) // 2
+    n = half // 16 * 16 // 17
+    header = {
+        "a": ff.entry("F32", [half // 4], 0, half),
+        "b_blocks": ff.entry("U8", [n, 1, 16], half, half + 16 * n),
+        "b_scales": ff.entry("U8", [n, 1], half + 16 * n, half + 17 * n),
+    }
+    raw = json.dumps(header).encode()
+    path.write_bytes(ff.safetensors(raw + b" " * (-len(raw) % 8), data[: half + 17 * n]))
+    return path
+
+
+def as_llama2c(folder: Path, data: bytes) -> Path:
+    path = folder / "model.bin"
+    fields = (1024, 2, 1, 1, 1, len(data) // 4096, 2)
+    size = sum(4 * int(np.prod(shape)) for shape in ff.llama2c_shapes(fields, True).values()) + 2 * 2 * 512 * 4
+    path.write_bytes(ff.llama2c_header(0, fields) + data.ljust(size, b"\1"))
+    return path
+
+
+@pytest.mark.parametrize("write", [as_gguf, as_safetensors, as_llama2c])
+def test_release_drops_the_pages_and_keeps_the_bytes(tmp_path: Path, write: Callable[[Path, bytes], Path]) -> None:
+    path = write(tmp_path, np.arange(N_BYTES // 4, dtype="<u4").tobytes())
+    before = resident_file_bytes()
+    checkpoint = open_checkpoint(path)
+    assert resident_file_bytes() - before < N_BYTES // 4
+    weights = [checkpoint.get(name) for name in checkpoint.names()]
+    sums = [int(weight.data.sum()) for weight in weights]
+    assert resident_file_bytes() - before > N_BYTES * 3 // 4
+    for weight in weights:
+        checkpoint.release(weight)
+    assert resident_file_bytes() - before < N_BYTES // 4
+    assert [int(weight.data.sum()) for weight in weights] == sums
+
+
+def test_unaligned_numbers_are_copied_and_the_pages_dropped(tmp_path: Path) -> None:
+    values = np.arange(N_BYTES // 4, dtype="<f4")
+    header = json.dumps({"a": ff.entry("F32", [N_BYTES // 4], 0, N_BYTES)}).encode()
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(ff.safetensors(header + b" " * (-len(header) % 4 + 1), values.tobytes()))
+    before = resident_file_bytes()
+    weight = open_checkpoint(path).get("a")
+    assert resident_file_bytes() - before < N_BYTES // 4
+    assert not weight.data.flags.writeable
+    np.testing.assert_array_equal(weight.data.view("<f4"), values)
+
+
+def test_views_cannot_be_written(tmp_path: Path) -> None:
+    path = as_gguf(tmp_path, bytes(64))
+    data = open_checkpoint(path).get("a").data
+    with pytest.raises(ValueError, match="read-only"):
+        data[0] = 1
+
+
+def test_a_weight_outlives_its_checkpoint(tmp_path: Path) -> None:
+    path = as_gguf(tmp_path, bytes(range(64)))
+    weight = open_checkpoint(path).get("b")
+    gc.collect()
+    path.unlink()
+    assert weight.data.tobytes() == bytes(range(32, 64))
+
+
+def test_release_leaves_what_is_not_of_the_file(tmp_path: Path) -> None:
+    path = as_gguf(tmp_path, bytes(8192))
+    file = MappedFile(path)
+    own = np.ones(1 << 16, dtype=np.uint8)
+    file.release(own)
+    assert own.all()
+    file.release(file.view(0, 0))
+    file.release(file.view(1, 100))
+    assert file.view(0, 4).tobytes() == b"GGUF"

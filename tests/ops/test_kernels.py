@@ -1,0 +1,313 @@
+"""Every native operation against its numpy reference, on every instruction set of this machine and odd shapes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gristmill import _kernels
+from gristmill.formats.checkpoint import Weight
+from gristmill.formats.dequantize import dequantize
+from gristmill.formats.qtypes import QType
+from gristmill.ops.cpu import CpuOps
+from gristmill.ops.interface import BLOCK_SIZE
+from gristmill.ops.reference import ReferenceOps, sample, uniform
+from gristmill.types import Batch, RopeConfig
+
+REFERENCE = ReferenceOps()
+FLOATS = (QType.F32, QType.F16, QType.BF16)
+BLOCKED = tuple(q for q in QType if q not in FLOATS)
+REQUANTIZED = (QType.Q4_1, QType.Q5_0, QType.Q5_1, QType.Q2_K, QType.Q3_K, QType.IQ4_NL)
+
+
+def _isas() -> list[str]:
+    there = []
+    for isa in ("avx512", "avx2", "neon", "portable"):
+        try:
+            _kernels.Ops(1, isa)
+        except ValueError:
+            continue
+        there.append(isa)
+    return there
+
+
+@pytest.fixture(params=_isas(), scope="module")
+def cpu(request: pytest.FixtureRequest) -> CpuOps:
+    return CpuOps(2, request.param)
+
+
+def random_weight(qtype: QType, shape: tuple[int, ...], seed: int = 0) -> Weight:
+    """Random quants with scales that keep the values of order 0.1."""
+    rng = np.random.default_rng(seed)
+    n = int(np.prod(shape))
+    if qtype in FLOATS:
+        x = (rng.normal(size=n) * 0.1).astype(np.float32)
+        if qtype is QType.F16:
+            x = x.astype(np.float16)
+        elif qtype is QType.BF16:
+            x = (x.view(np.uint32) >> 16).astype(np.uint16)
+        return Weight("w", x.view(np.uint8), qtype, shape)
+    blocks = rng.integers(0, 256, (n // qtype.block_size, qtype.block_bytes), dtype=np.uint8)
+    scales = None
+    halves = {
+        "q2_k": (80, 82),
+        "q3_k": (108,),
+        "q6_k": (208,),
+        "q4_1": (0, 2),
+        "q5_1": (0, 2),
+        "q4_k": (0, 2),
+        "q5_k": (0, 2),
+    }
+    if qtype is QType.MXFP4:
+        blocks[:, 0] = rng.integers(118, 124, len(blocks))
+    elif qtype is QType.MXFP4_SPLIT:
+        scales = rng.integers(118, 124, len(blocks), dtype=np.uint8)
+    elif qtype is QType.Q8_GROUPS:
+        scales = rng.uniform(0.5e-3, 1e-3, n // 64).astype(np.float32)
+    else:
+        for at in halves.get(qtype.label, (0,)):
+            size = 1e-3 if qtype.block_bytes < 100 else 1e-4
+            blocks[:, at : at + 2] = rng.uniform(size / 2, size, len(blocks)).astype(np.float16)[:, None].view(np.uint8)
+    return Weight("w", blocks.reshape(-1), qtype, shape, scales)
+
+
+def quantized(x: np.ndarray) -> np.ndarray:
+    """What activations become before they meet blocked weights: int8 with a scale for each 32."""
+    blocks = x.reshape(*x.shape[:-1], -1, 32)
+    peak = np.abs(blocks).max(axis=-1, keepdims=True)
+    q = np.rint(blocks * np.where(peak > 0, np.float32(127) / np.maximum(peak, 1e-30), 0).astype(np.float32))
+    return (q * (peak / np.float32(127))).reshape(x.shape).astype(np.float32)
+
+
+def rounded(x: np.ndarray) -> np.ndarray:
+    """To bfloat16, nearest even."""
+    bits = x.view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
+
+
+def seen(x: np.ndarray, qtype: QType) -> np.ndarray:
+    """x as the kernel for this type sees it."""
+    if qtype in FLOATS:
+        return rounded(x) if qtype is QType.BF16 else x
+    return quantized(x)
+
+
+@pytest.mark.parametrize("qtype", list(QType), ids=lambda q: q.label)
+@pytest.mark.parametrize("n_rows", [1, 2, 7, 13])
+def test_linear(cpu: CpuOps, qtype: QType, n_rows: int) -> None:
+    cols = 52 if qtype in FLOATS else 512
+    rng = np.random.default_rng(n_rows)
+    x = rng.normal(size=(n_rows, cols)).astype(np.float32)
+    weights = [random_weight(qtype, (rows, cols), seed) for seed, rows in enumerate((70, 16, 3))]
+    bias = rng.normal(size=89).astype(np.float32)
+    expected = REFERENCE.linear(seen(x, qtype), REFERENCE.put(weights, bias))
+    actual = cpu.linear(x, cpu.put(weights, bias))
+    # Weights that are quantized a second time differ by that; all others only by the order of additions.
+    tolerance = 2e-2 if qtype in REQUANTIZED else 2e-5
+    scale = np.abs(x).sum(axis=-1, keepdims=True) * 0.1
+    np.testing.assert_array_less(np.abs(actual - expected) / scale, tolerance)
+
+
+@pytest.mark.parametrize("qtype", list(QType), ids=lambda q: q.label)
+def test_embed_gives_the_rows_themselves(cpu: CpuOps, qtype: QType) -> None:
+    weight = random_weight(qtype, (37, 256))
+    tokens = np.array([0, 36, 5, 5, 17], np.int32)
+    actual = cpu.embed(cpu.put([weight]), tokens)
+    expected = dequantize(weight)[tokens]
+    if qtype in REQUANTIZED:
+        assert np.abs(actual - expected).max() <= np.abs(expected).max() / 200
+    else:
+        np.testing.assert_array_equal(actual, expected)
+
+
+@pytest.mark.parametrize(
+    "qtype", [q for q in QType if q not in (QType.MXFP4_SPLIT, QType.Q8_GROUPS)], ids=lambda q: q.label
+)
+def test_native_dequantization_equals_the_definition(qtype: QType) -> None:
+    """Bit for bit, over random bytes."""
+    data = np.random.default_rng(3).integers(0, 256, 200 * qtype.block_bytes, dtype=np.uint8)
+    weight = Weight("w", data, qtype, (200 * qtype.block_size,))
+    actual = _kernels.dequantize(qtype.label, data)
+    np.testing.assert_array_equal(actual, dequantize(weight))
+
+
+@pytest.mark.parametrize("qtype", [QType.F32, QType.Q4_K, QType.MXFP4_SPLIT, QType.Q8_GROUPS], ids=lambda q: q.label)
+def test_rows_in_another_order(cpu: CpuOps, qtype: QType) -> None:
+    weight = random_weight(qtype, (40, 256))
+    order = np.random.default_rng(1).permutation(40)[:33].astype(np.int32)
+    tokens = np.arange(33, dtype=np.int32)
+    actual = cpu.embed(cpu.put([weight.take_rows(order)]), tokens)
+    np.testing.assert_array_equal(actual, dequantize(weight)[order])
+
+
+def test_groups_that_cross_rows_are_read_right(cpu: CpuOps) -> None:
+    rng = np.random.default_rng(0)
+    data = rng.integers(-127, 128, 6 * 40, dtype=np.int8).view(np.uint8)
+    weight = Weight("w", data, QType.Q8_GROUPS, (6, 40), rng.uniform(0.01, 0.02, 5).astype(np.float32))
+    x = rng.normal(size=(3, 40)).astype(np.float32)
+    expected = REFERENCE.linear(x, REFERENCE.put([weight]))
+    np.testing.assert_allclose(cpu.linear(x, cpu.put([weight])), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("n", [1, 16, 20, 577])
+def test_rms_norm_and_add(cpu: CpuOps, n: int) -> None:
+    rng = np.random.default_rng(n)
+    x, y = (rng.normal(size=(5, n)).astype(np.float32) for _ in range(2))
+    w = rng.uniform(0.5, 1.5, n).astype(np.float32)
+    np.testing.assert_allclose(cpu.rms_norm(x, w, 1e-5), REFERENCE.rms_norm(x, w, 1e-5), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(cpu.add(x, y), x + y)
+
+
+@pytest.mark.parametrize("limit", [0.0, 7.0])
+def test_swiglu(cpu: CpuOps, limit: float) -> None:
+    x = (np.random.default_rng(0).normal(size=(3, 2 * 45)) * 8).astype(np.float32)
+    np.testing.assert_allclose(cpu.swiglu(x, limit), REFERENCE.swiglu(x, limit), rtol=1e-5, atol=1e-6)
+
+
+def batch_of(lengths: list[tuple[int, int]], n_blocks: int, seed: int = 0) -> Batch:
+    """Sequences of (tokens before this step, tokens in it) whose blocks lie in random order."""
+    free = list(np.random.default_rng(seed).permutation(n_blocks))
+    width = max(-(-(done + new) // BLOCK_SIZE) for done, new in lengths)
+    tables = np.zeros((len(lengths), width), np.int32)
+    positions, slots = [], []
+    for s, (done, new) in enumerate(lengths):
+        for b in range(-(-(done + new) // BLOCK_SIZE)):
+            tables[s, b] = free.pop()
+        p = np.arange(done, done + new)
+        positions.append(p)
+        slots.append(tables[s, p // BLOCK_SIZE] * BLOCK_SIZE + p % BLOCK_SIZE)
+    starts = np.cumsum([0, *(new for _, new in lengths)]).astype(np.int32)
+    lens = np.array([done + new for done, new in lengths], np.int32)
+    none = np.zeros(0, np.float32)
+    flat = np.concatenate(positions).astype(np.int32)
+    where = np.concatenate(slots).astype(np.int32)
+    return Batch(flat, flat, where, starts, lens, tables, none, none, none, none, none, none, none)
+
+
+def filled_cache(n_blocks: int, n_kv_heads: int, head_dim: int, dtype: str) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(9)
+    k = rng.normal(size=(n_blocks, n_kv_heads, head_dim, BLOCK_SIZE)).astype(dtype)
+    v = rng.normal(size=(n_blocks, n_kv_heads, BLOCK_SIZE, -(-head_dim // 16) * 16)).astype(dtype)
+    return k, v
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "head_dim"), [(4, 4, 20), (8, 1, 64), (6, 2, 24), (5, 5, 128), (80, 2, 16)]
+)
+@pytest.mark.parametrize("window", [0, 19])
+@pytest.mark.parametrize("with_sinks", [False, True])
+def test_attention(
+    cpu: CpuOps, dtype: str, heads: int, kv_heads: int, head_dim: int, window: int, with_sinks: bool
+) -> None:
+    batch = batch_of([(0, 37), (130, 1), (63, 5), (0, 1), (90, 40)], 60)
+    rng = np.random.default_rng(heads)
+    kv = filled_cache(60, kv_heads, head_dim, dtype)
+    q = rng.normal(size=(84, heads * head_dim)).astype(np.float32)
+    sinks = rng.normal(size=heads).astype(np.float32) if with_sinks else None
+    expected = REFERENCE.attention(q, kv, batch, window, sinks)
+    np.testing.assert_allclose(cpu.attention(q, kv, batch, window, sinks), expected, rtol=2e-4, atol=2e-5)
+
+
+def test_attention_never_reads_what_no_one_wrote(cpu: CpuOps) -> None:
+    """Blocks beyond a sequence, and positions after its last one, may hold anything."""
+    batch = batch_of([(0, 5), (30, 1)], 8)
+    kv = filled_cache(8, 2, 16, "float16")
+    clean = cpu.attention(np.ones((6, 64), np.float32), kv, batch, 0, None)
+    k, v = (np.full_like(a, np.nan) for a in kv)
+    for s, n in enumerate(batch.seq_lens):
+        for p in range(n):
+            block, offset = batch.block_tables[s, p // BLOCK_SIZE], p % BLOCK_SIZE
+            k[block, :, :, offset], v[block, :, offset] = kv[0][block, :, :, offset], kv[1][block, :, offset]
+    np.testing.assert_array_equal(cpu.attention(np.ones((6, 64), np.float32), (k, v), batch, 0, None), clean)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("with_norms", [False, True])
+def test_store_qkv(cpu: CpuOps, dtype: str, with_norms: bool) -> None:
+    heads, kv_heads, head_dim = 6, 2, 20
+    batch = batch_of([(0, 37), (30, 3)], 10)
+    rng = np.random.default_rng(0)
+    qkv = rng.normal(size=(40, (heads + 2 * kv_heads) * head_dim)).astype(np.float32)
+    norms = [rng.uniform(0.5, 1.5, head_dim).astype(np.float32) if with_norms else None for _ in range(2)]
+    rope = RopeConfig(tuple(float(x) for x in 1e4 ** -(np.arange(10) / 10)), 1.3)
+    caches = [filled_cache(10, kv_heads, head_dim, dtype) for _ in range(2)]
+    outs = []
+    for ops, kv in zip((cpu, REFERENCE), caches, strict=True):
+        angles = ops.rope_angles(batch.positions, rope)
+        outs.append(ops.store_qkv(qkv, norms[0], norms[1], 1e-5, angles, kv, batch.slots))
+    np.testing.assert_allclose(outs[0], outs[1], rtol=1e-5, atol=1e-5)
+    tolerance = 1e-5 if dtype == "float32" else 2e-3
+    for actual, expected in zip(caches[0], caches[1], strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("qtype", [QType.F32, QType.MXFP4, QType.Q8_0], ids=lambda q: q.label)
+@pytest.mark.parametrize("n_tokens", [1, 3, 29])
+def test_moe(cpu: CpuOps, qtype: QType, n_tokens: int) -> None:
+    experts, d_model, d_ff, active = 7, 64, 96, 3
+    rng = np.random.default_rng(n_tokens)
+    x = rng.normal(size=(n_tokens, d_model)).astype(np.float32)
+    router = rng.normal(size=(n_tokens, experts)).astype(np.float32)
+    gate, up = (random_weight(qtype, (experts, d_ff, d_model), seed) for seed in (1, 2))
+    down = random_weight(qtype, (experts, d_model, d_ff), 3)
+    biases = [rng.normal(size=(experts, n)).astype(np.float32) * 0.1 for n in (2 * d_ff, d_model)]
+    results = [
+        ops.moe(x, router, ops.put([gate, up], biases[0]), ops.put([down], biases[1]), active, 7.0)
+        for ops in (cpu, REFERENCE)
+    ]
+    # int8 activations cost about a percent of the largest output
+    tolerance = 1e-5 if qtype is QType.F32 else 0.02
+    assert np.abs(results[0] - results[1]).max() <= tolerance * np.abs(results[1]).max()
+
+
+def test_the_random_numbers_are_the_reference_s() -> None:
+    for seed, position in [(0, 0), (1, 2), (2**64 - 1, 17), (12345, 2**31)]:
+        assert _kernels.uniform(seed, position) == uniform(seed, position)
+
+
+def test_sampling_equals_the_reference() -> None:
+    rng = np.random.default_rng(0)
+    n = 2000
+    logits = (rng.normal(size=(n, 50)) * 3).astype(np.float32)
+    temperature = rng.choice([0.0, 0.5, 1.0, 1.7], n).astype(np.float32)
+    top_k = rng.choice([0, 1, 5, 100], n).astype(np.int32)
+    top_p = rng.choice([1.0, 0.9, 0.3], n).astype(np.float32)
+    min_p = rng.choice([0.0, 0.05, 1.0], n).astype(np.float32)
+    seeds, positions = rng.integers(0, 2**63, n).astype(np.uint64), rng.integers(0, 1000, n)
+    actual = _kernels.sample(logits, temperature, top_k, top_p, min_p, seeds, positions)
+    params = zip(logits, temperature, top_k, top_p, min_p, seeds, positions, strict=True)
+    assert actual == [
+        sample(row, *map(float, (t,)), int(k), float(p), float(m), int(s), int(q)) for row, t, k, p, m, s, q in params
+    ]
+
+
+def test_sampling_follows_the_distribution() -> None:
+    """Chi-square at one in a million against the exact probabilities."""
+    n, probabilities = 20000, np.array([0.4, 0.3, 0.2, 0.07, 0.03])
+    logits = np.tile(np.log(probabilities).astype(np.float32), (n, 1))
+    ones = np.ones(n, np.float32)
+    ids = _kernels.sample(
+        logits, ones, np.zeros(n, np.int32), ones, 0 * ones, np.full(n, 7, np.uint64), np.arange(n, dtype=np.int64)
+    )
+    counts = np.bincount(ids, minlength=5)
+    assert ((counts - n * probabilities) ** 2 / (n * probabilities)).sum() < 33.4
+
+
+def test_a_wrong_shape_is_an_error_and_not_a_crash(cpu: CpuOps) -> None:
+    w = cpu.put([random_weight(QType.Q8_0, (8, 64))])
+    with pytest.raises(ValueError, match="width"):
+        cpu.linear(np.zeros((2, 32), np.float32), w)
+    with pytest.raises(ValueError, match="vocabulary"):
+        cpu.embed(w, np.array([8], np.int32))
+    with pytest.raises(ValueError, match="size does not fit"):
+        cpu.put([Weight("w", np.zeros(33, np.uint8), QType.Q8_0, (1, 32))])
+    batch = batch_of([(0, 5)], 8)
+    kv = filled_cache(1, 2, 16, "float16")
+    with pytest.raises(ValueError, match="block id"):
+        cpu.attention(np.ones((5, 64), np.float32), kv, batch, 0, None)
+
+
+def test_an_unknown_instruction_set_is_named() -> None:
+    with pytest.raises(ValueError, match="'sse9' is not one of auto"):
+        CpuOps(1, "sse9")
