@@ -20,6 +20,7 @@ from gristmill.formats.strings import PREFIX_BYTES, ByteStrings, find_prefixes
 MAGIC = b"GGUF"
 MAX_STRING_BYTES = 16 << 20
 MAX_NAME_BYTES = 1 << 16
+MAX_TEXT_BYTES = 32 << 20  # of all keys, names and strings outside arrays together: a file may be sparse, memory is not
 MAX_ARRAY = 64 << 20
 MAX_STRINGS = 2 << 20  # in all string arrays together; the largest vocabularies have 0.3 M tokens and 0.6 M merges
 MAX_KEYS = 1 << 16
@@ -85,13 +86,14 @@ def read_header(file: MappedFile) -> GgufHeader:
 class _Cursor:
     """A position in the file that never passes its end."""
 
-    __slots__ = ("end", "file", "n_strings", "position")
+    __slots__ = ("end", "file", "n_strings", "n_text_bytes", "position")
 
     def __init__(self, file: MappedFile) -> None:
         self.file = file
         self.position = 0
         self.end = file.size
         self.n_strings = 0
+        self.n_text_bytes = 0
 
     def fail(self, where: str, problem: str, remedy: str = DAMAGED) -> ModelFormatError:
         return bad_file(self.file.path, where, problem, remedy)
@@ -113,12 +115,20 @@ class _Cursor:
             most = min(limit, left // min_bytes)
             raise self.fail(where, f"is {count}, at most {most} are possible with {left} bytes left")
 
-    def string(self, where: str, limit: int = MAX_STRING_BYTES) -> bytes:
-        length = self.number("<Q", f"length of {where}")
+    def skip_string(self, where: str, limit: int = MAX_STRING_BYTES) -> int:
+        """Step over a string's length and bytes; how many bytes."""
+        length = int(self.number("<Q", f"length of {where}"))
         if length > limit:
             raise self.fail(where, f"is {length} bytes long, the limit is {limit}")
-        start = self.need(length, where)
-        return self.file.buffer[start : start + length]
+        self.need(length, where)
+        return length
+
+    def string(self, where: str, limit: int = MAX_STRING_BYTES) -> bytes:
+        length = self.skip_string(where, limit)
+        self.n_text_bytes += length
+        if self.n_text_bytes > MAX_TEXT_BYTES:
+            raise self.fail(where, f"brings all text to {self.n_text_bytes} bytes, the limit is {MAX_TEXT_BYTES}")
+        return self.file.buffer[self.position - length : self.position]
 
     def name(self, where: str) -> str:
         raw = self.string(where, MAX_NAME_BYTES)
@@ -200,7 +210,7 @@ def _read_strings(cursor: _Cursor, count: int, where: str) -> ByteStrings:
             starts[done : done + len(prefixes)] = prefixes + (window_start + PREFIX_BYTES)
             done += len(prefixes)
             cursor.position = window_start + int(prefixes[-1])
-            cursor.string(f"element {done - 1} of {where}")
+            cursor.skip_string(f"element {done - 1} of {where}")
         walked = _walk_strings(cursor, count - done, max(window_end, window_start + 1), f"an element of {where}")
         starts[done : done + len(walked)] = walked
         done += len(walked)
@@ -217,7 +227,7 @@ def _walk_strings(cursor: _Cursor, most: int, stop: int, where: str) -> list[int
         length = unpack(buffer, position)[0] if position <= end - PREFIX_BYTES else end
         if length > MAX_STRING_BYTES or position + PREFIX_BYTES + length > end:
             cursor.position = position
-            cursor.string(where)  # says what is wrong
+            cursor.skip_string(where)  # says what is wrong
         position += PREFIX_BYTES
         starts.append(position)
         position += length

@@ -16,9 +16,11 @@ from typing import Any
 from gristmill.formats.checkpoint import DAMAGED, bad_file, shown
 from gristmill.formats.mapped import MappedFile
 
-MAX_HEADER_BYTES = 16 << 20  # 100,000 tensors; the format allows 100 MB, which JSON would make gigabytes of
-MAX_JSON_PARTS = 1 << 20  # objects, lists and commas, which bound the memory that parsing takes
+MAX_HEADER_BYTES = 16 << 20  # some 90,000 tensors; the format allows 100 MB, which JSON would make gigabytes of
+MAX_JSON_COMMAS = 1 << 20  # these two bound the memory and the time that parsing takes
+MAX_JSON_CONTAINERS = 1 << 18  # a tensor takes three
 MAX_DIMS = 8
+MAX_ELEMENTS = 1 << 56  # a size of 0 does not excuse the others: no array library could address them
 _LENGTH_BYTES = 8
 
 _DTYPE_BITS = {
@@ -55,7 +57,9 @@ def read_header(file: MappedFile) -> dict[str, StoredTensor]:
         most = min(MAX_HEADER_BYTES, file.size - _LENGTH_BYTES)
         raise bad_file(file.path, "header length", f"is {length}, at most {most} is possible")
     header = parse_json_object(file.buffer[_LENGTH_BYTES:data_start], file.path, "header")
-    header.pop("__metadata__", None)
+    notes = header.pop("__metadata__", None)
+    if notes is not None and not (isinstance(notes, dict) and all(isinstance(note, str) for note in notes.values())):
+        raise bad_file(file.path, "__metadata__", f"is {shown(notes)}, must be an object of strings")
     tensors = {name: _read_tensor(file, name, entry, data_start) for name, entry in header.items()}
     _check_tiling(file, tensors, data_start)
     return tensors
@@ -73,9 +77,10 @@ def read_json_file(path: Path, max_bytes: int) -> dict[str, Any]:
 
 def parse_json_object(raw: bytes, path: Path, where: str) -> dict[str, Any]:
     """`raw` as a JSON object whose keys are unique. Raises ModelFormatError for anything else."""
-    n_parts = sum(raw.count(mark) for mark in (b"{", b"[", b","))
-    if n_parts > MAX_JSON_PARTS:
-        raise bad_file(path, where, f"is JSON of {n_parts} parts, the limit is {MAX_JSON_PARTS}")
+    n_containers, n_commas = raw.count(b"{") + raw.count(b"["), raw.count(b",")
+    if n_containers > MAX_JSON_CONTAINERS or n_commas > MAX_JSON_COMMAS:
+        limits = f"the limits are {MAX_JSON_CONTAINERS} and {MAX_JSON_COMMAS}"
+        raise bad_file(path, where, f"is JSON of {n_containers} brackets and {n_commas} commas, {limits}")
     try:
         value = json.loads(raw.decode(), object_pairs_hook=_unique)
     except _DuplicateKeyError as error:
@@ -113,8 +118,9 @@ def _read_tensor(file: MappedFile, name: str, entry: Any, data_start: int) -> St
     if not isinstance(dtype, str) or dtype not in _DTYPE_BITS:
         raise bad_file(file.path, where, f"has the unknown dtype {shown(dtype)}", "save it as F32, F16 or BF16")
     shape = _sizes(entry.get("shape"))
-    if shape is None or len(shape) > MAX_DIMS:
-        raise bad_file(file.path, where, f"has the shape {shown(entry.get('shape'))}, must be up to {MAX_DIMS} sizes")
+    if shape is None or len(shape) > MAX_DIMS or math.prod(n or 1 for n in shape) > MAX_ELEMENTS:
+        problem = f"has the shape {shown(entry.get('shape'))}, must be up to {MAX_DIMS} sizes of a possible array"
+        raise bad_file(file.path, where, problem)
     span = _sizes(entry.get("data_offsets"))
     if span is None or len(span) != 2 or not span[0] <= span[1] <= file.size - data_start:
         problem = f"has data_offsets {shown(entry.get('data_offsets'))}, the file holds {file.size - data_start} bytes"
