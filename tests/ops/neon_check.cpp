@@ -1,0 +1,130 @@
+// Compares the NEON kernels with the portable ones over random weights of every layout; built for Arm by test_neon.py.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <random>
+#include <vector>
+
+#include "half.h"
+#include "pack.h"
+
+using namespace gristmill;
+
+static std::mt19937 rng(1);
+
+static std::vector<float> normals(size_t n) {
+  std::normal_distribution<float> normal;
+  std::vector<float> x(n);
+  for (float& v : x) v = normal(rng);
+  return x;
+}
+
+static double worst(const std::vector<float>& a, const std::vector<float>& b) {
+  double most = 0, scale = 1e-6;
+  for (size_t i = 0; i < a.size(); i++) {
+    if (!(std::fabs(a[i] - b[i]) <= 1e30)) return 1e30;  // NaN or infinity
+    most = std::max(most, double(std::fabs(a[i] - b[i]))), scale = std::max(scale, double(std::fabs(b[i])));
+  }
+  return most / scale;
+}
+
+static std::vector<uint8_t> random_weights(Source source, size_t n) {
+  int bytes = source_block_bytes(source);
+  std::vector<uint8_t> data(n / source_block(source) * bytes);
+  for (uint8_t& b : data) b = uint8_t(rng());
+  for (size_t at = 0; at < data.size(); at += bytes) {
+    uint16_t small = float_to_half(0.001f), tiny = float_to_bf16(0.37f);
+    auto put = [&](size_t offset, uint16_t v) { std::memcpy(&data[at + offset], &v, 2); };
+    float x = float(int(rng() % 2000)) / 1000 - 1;
+    if (source == Source::F32) std::memcpy(&data[at], &x, 4);
+    if (source == Source::F16) put(0, float_to_half(x));
+    if (source == Source::BF16) put(0, uint16_t(tiny ^ (rng() & 0x80ff)));
+    if (source == Source::Q8_0 || source == Source::Q4_0) put(0, small);
+    if (source == Source::Q4_K || source == Source::Q5_K) put(0, small), put(2, small);
+    if (source == Source::Q6_K) put(208, small);
+    if (source == Source::MXFP4) data[at] = uint8_t(118 + rng() % 6);
+  }
+  return data;
+}
+
+static bool check_linear(Source source, const char* name, const Kernels& neon, const Kernels& portable) {
+  ThreadPool pool(1);
+  int rows = 70, cols = 512, n_columns = 7;
+  std::vector<uint8_t> data = random_weights(source, size_t(rows) * cols);
+  SourceWeight w{source, 1, rows, cols, data.data(), nullptr, 0, nullptr, rows};
+  PackedMatrix packed = pack(w, pool);
+  std::vector<float> x = normals(size_t(n_columns) * cols), results[2];
+  double gap[2] = {0, 0};
+  for (int n : {1, n_columns}) {
+    int which = 0;
+    for (const Kernels* kernels : {&portable, &neon}) {
+      std::vector<int8_t> q(x.size());
+      std::vector<float> scale(x.size() / 32), y(size_t(n) * rows);
+      std::vector<int32_t> sum(x.size() / 16);
+      std::vector<uint16_t> bf16(x.size());
+      std::vector<Column> columns(n);
+      for (int c = 0; c < n; c++) {
+        size_t at = size_t(c) * cols;
+        kernels->quantize(&x[at], cols, &q[at], &scale[at / 32], &sum[at / 16]);
+        kernels->to_bf16(&x[at], cols, &bf16[at]);
+        columns[c] = {&x[at], &bf16[at], &q[at], &scale[at / 32], &sum[at / 16], &y[size_t(c) * rows]};
+      }
+      kernels->linear[int(packed.matrix.pack)](packed.matrix, 0, 0, packed.matrix.n_panels(), columns.data(), n);
+      results[which++] = y;
+    }
+    gap[n > 1] = worst(results[1], results[0]);
+  }
+  bool good = gap[0] < 1e-5 && gap[1] < 1e-5;
+  std::printf("%-8s vector %.1e matrix %.1e %s\n", name, gap[0], gap[1], good ? "ok" : "DIFFERS");
+  return good;
+}
+
+static bool check_attention(const Kernels& neon, const Kernels& portable) {
+  int head_dim = 24, v_dim = 32, n_rows = 6, n_keys = 100;
+  std::vector<float> k = normals(8 * 24 * 16), v = normals(8 * 16 * 32), q = normals(size_t(n_rows) * head_dim);
+  std::vector<uint16_t> k16(k.size()), v16(v.size());
+  portable.to_half(k.data(), int(k.size()), k16.data());
+  portable.to_half(v.data(), int(v.size()), v16.data());
+  std::vector<int32_t> blocks = {5, 0, 7, 2, 1, 3, 6, 4};
+  std::vector<float> results[2];
+  int which = 0;
+  for (const Kernels* kernels : {&portable, &neon}) {
+    std::vector<float> y(size_t(n_rows) * head_dim), scratch(8192);
+    std::vector<const float*> qs;
+    std::vector<float*> ys;
+    std::vector<int> positions;
+    for (int r = 0; r < n_rows; r++) {
+      qs.push_back(&q[size_t(r) * head_dim]), ys.push_back(&y[size_t(r) * head_dim]);
+      positions.push_back(n_keys - n_rows + r);
+    }
+    KvLayer kv{k16.data(), v16.data(), true, 1, head_dim, v_dim};
+    AttentionRows rows{qs.data(), ys.data(), positions.data(), nullptr, n_rows, 0, 40, blocks.data(), 0.2f};
+    kernels->attention(kv, rows, scratch.data());
+    results[which++] = y;
+  }
+  double gap = worst(results[1], results[0]);
+  std::printf("attention %.1e %s\n", gap, gap < 1e-4 ? "ok" : "DIFFERS");
+  return gap < 1e-4;
+}
+
+int main() {
+  const Kernels *neon = kernels_neon(), *portable = kernels_portable();
+  if (!neon) return std::printf("no dot-product extension here\n"), 2;
+  struct Case {
+    Source source;
+    const char* name;
+  };
+  bool good = true;
+  for (Case c : {Case{Source::F32, "f32"}, {Source::F16, "f16"}, {Source::BF16, "bf16"}, {Source::Q8_0, "q8_0"},
+                 {Source::Q4_0, "q4_0"}, {Source::Q4_K, "q4_k"}, {Source::Q5_K, "q5_k"}, {Source::Q6_K, "q6_k"},
+                 {Source::MXFP4, "mxfp4"}})
+    good &= check_linear(c.source, c.name, *neon, *portable);
+  good &= check_attention(*neon, *portable);
+  std::vector<float> x = normals(50), w = normals(50), a(50), b(50);
+  neon->rms_norm(x.data(), w.data(), 50, 1e-5f, a.data()), portable->rms_norm(x.data(), w.data(), 50, 1e-5f, b.data());
+  good &= worst(a, b) < 1e-5;
+  neon->swiglu(x.data(), w.data(), 50, 7, a.data()), portable->swiglu(x.data(), w.data(), 50, 7, b.data());
+  good &= worst(a, b) < 1e-5;
+  std::printf(good ? "all ok\n" : "FAILED\n");
+  return good ? 0 : 1;
+}
