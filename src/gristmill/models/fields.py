@@ -42,13 +42,13 @@ class Fields:
             raise self.error(name, f"is {shown(value)}, must be an integer from {low} to {high}")
         return value
 
-    def float(self, name: str, default: float | None = None, low: float = 0.0, high: float = 1e12) -> float:
-        """A finite number in (low, high]."""
+    def float(self, name: str, default: float | None = None, low: float = 1e-12, high: float = 1e12) -> float:
+        """A number in [low, high]."""
         value = self.raw(name)
         if value is None and default is not None:
             return default
-        if isinstance(value, bool) or not isinstance(value, int | float) or not low < value <= high:
-            raise self.error(name, f"is {shown(value)}, must be a number over {low:g} and at most {high:g}")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+            raise self.error(name, f"is {shown(value)}, must be a number from {low:g} to {high:g}")
         return float(value)
 
     def bool(self, name: str, default: bool) -> bool:

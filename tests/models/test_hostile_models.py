@@ -1,0 +1,211 @@
+"""Sound files of unsound models: wrong shapes, types and hyperparameters are refused by name before a kernel runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from gristmill.formats.checkpoint import ModelFormatError
+from gristmill.formats.open import open_checkpoint
+from gristmill.models.build import build
+from gristmill.ops.reference import ReferenceOps
+
+D, FF, HEADS, KV, HEAD_DIM, VOCAB = 32, 48, 4, 2, 8, 20
+LLAMA_GGUF = {
+    "token_embd.weight": (VOCAB, D),
+    "output_norm.weight": (D,),
+    "output.weight": (VOCAB, D),
+    "blk.0.attn_norm.weight": (D,),
+    "blk.0.attn_q.weight": (HEADS * HEAD_DIM, D),
+    "blk.0.attn_k.weight": (KV * HEAD_DIM, D),
+    "blk.0.attn_v.weight": (KV * HEAD_DIM, D),
+    "blk.0.attn_output.weight": (D, HEADS * HEAD_DIM),
+    "blk.0.ffn_norm.weight": (D,),
+    "blk.0.ffn_gate.weight": (FF, D),
+    "blk.0.ffn_up.weight": (FF, D),
+    "blk.0.ffn_down.weight": (D, FF),
+}
+LLAMA_HF = {
+    "model.embed_tokens.weight": (VOCAB, D),
+    "model.norm.weight": (D,),
+    "lm_head.weight": (VOCAB, D),
+    "model.layers.0.input_layernorm.weight": (D,),
+    "model.layers.0.self_attn.q_proj.weight": (HEADS * HEAD_DIM, D),
+    "model.layers.0.self_attn.k_proj.weight": (KV * HEAD_DIM, D),
+    "model.layers.0.self_attn.v_proj.weight": (KV * HEAD_DIM, D),
+    "model.layers.0.self_attn.o_proj.weight": (D, HEADS * HEAD_DIM),
+    "model.layers.0.post_attention_layernorm.weight": (D,),
+    "model.layers.0.mlp.gate_proj.weight": (FF, D),
+    "model.layers.0.mlp.up_proj.weight": (FF, D),
+    "model.layers.0.mlp.down_proj.weight": (D, FF),
+}
+GGUF_KEYS: Mapping[str, Any] = {
+    "block_count": 1,
+    "context_length": 64,
+    "embedding_length": D,
+    "feed_forward_length": FF,
+    "attention.head_count": HEADS,
+    "attention.head_count_kv": KV,
+    "attention.layer_norm_rms_epsilon": 1e-5,
+    "rope.freq_base": 10000.0,
+}
+HF_CONFIG: Mapping[str, Any] = {
+    "model_type": "llama",
+    "vocab_size": VOCAB,
+    "hidden_size": D,
+    "intermediate_size": FF,
+    "num_hidden_layers": 1,
+    "num_attention_heads": HEADS,
+    "num_key_value_heads": KV,
+    "max_position_embeddings": 64,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "tie_word_embeddings": False,
+}
+Shapes = Mapping[str, tuple[int, ...]]
+Write = Callable[[Path, Shapes, Mapping[str, Any]], Path]
+
+
+def write_gguf(folder: Path, shapes: Shapes, keys: Mapping[str, Any], dtype: str = "float32") -> Path:
+    path = folder / "model.gguf"
+    writer = gguf.GGUFWriter(path, "llama")
+    for key, value in keys.items():
+        name = f"llama.{key}"
+        if isinstance(value, bool):
+            writer.add_bool(name, value)
+        elif isinstance(value, int):
+            writer.add_int64(name, value)
+        elif isinstance(value, float):
+            writer.add_float64(name, value)
+        elif isinstance(value, str):
+            writer.add_string(name, value)
+        elif isinstance(value, list):
+            writer.add_array(name, value)
+    for name, shape in shapes.items():
+        writer.add_tensor(name, np.zeros(shape, dtype))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def write_hf(folder: Path, shapes: Shapes, config: Mapping[str, Any], dtype: str = "float32") -> Path:
+    save_file({name: np.zeros(shape, dtype) for name, shape in shapes.items()}, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+FORMATS = {"gguf": (write_gguf, LLAMA_GGUF, GGUF_KEYS), "safetensors": (write_hf, LLAMA_HF, HF_CONFIG)}
+TENSORS = [(label, name) for label, (_, shapes, _) in FORMATS.items() for name in shapes]
+
+
+def load(path: Path) -> None:
+    build(open_checkpoint(path), ReferenceOps())
+
+
+@pytest.mark.parametrize("label", FORMATS)
+def test_the_model_itself_is_sound(tmp_path: Path, label: str) -> None:
+    write, shapes, keys = FORMATS[label]
+    load(write(tmp_path, shapes, keys))
+
+
+@pytest.mark.parametrize(("label", "name"), TENSORS)
+def test_every_dimension_is_checked(tmp_path: Path, label: str, name: str) -> None:
+    write, shapes, keys = FORMATS[label]
+    right = shapes[name]
+    wrong = [(*right[:i], size + by, *right[i + 1 :]) for i, size in enumerate(right) for by in (-1, 1, size)]
+    wrong += [(*right, 1), (int(np.prod(right)),), right[::-1]]
+    for shape in {shape for shape in wrong if shape != right}:
+        # GGUF: the embedding's rows are the vocabulary, so that it is the head that does not fit
+        other = "output.weight" if name == "token_embd.weight" and shape[1:] == right[1:] else name
+        with pytest.raises(ModelFormatError, match=other.replace(".", r"\.")):
+            load(write(tmp_path, {**shapes, name: shape}, keys))
+
+
+@pytest.mark.parametrize(("label", "name"), [t for t in TENSORS if t[1] not in ("output.weight", "token_embd.weight")])
+def test_a_missing_tensor_is_named(tmp_path: Path, label: str, name: str) -> None:
+    write, shapes, keys = FORMATS[label]
+    with pytest.raises(ModelFormatError, match=name.replace(".", r"\.")):
+        load(write(tmp_path, {n: s for n, s in shapes.items() if n != name}, keys))
+
+
+@pytest.mark.parametrize("label", FORMATS)
+def test_a_tensor_that_no_one_asked_for_is_named(tmp_path: Path, label: str) -> None:
+    write, shapes, keys = FORMATS[label]
+    with pytest.raises(ModelFormatError, match="'another.weight'"):
+        load(write(tmp_path, {**shapes, "another.weight": (3, 3)}, keys))
+
+
+@pytest.mark.parametrize(("label", "name"), TENSORS)
+def test_a_type_that_cannot_be_computed_is_named(tmp_path: Path, label: str, name: str) -> None:
+    write, shapes, keys = FORMATS[label]
+    folder = write(tmp_path, shapes, keys, "int32") if label == "gguf" else write(tmp_path, shapes, keys, "int64")  # type: ignore[call-arg]
+    with pytest.raises(ModelFormatError, match="tensor '"):
+        load(folder)
+
+
+BAD_VALUES: list[Any] = [0, -1, 2**31, 2**62, 1.5, 1e300, "x", True, [1, 2]]
+
+
+@pytest.mark.parametrize("key", GGUF_KEYS)
+def test_every_gguf_key_is_checked(tmp_path: Path, key: str) -> None:
+    for value in BAD_VALUES:
+        if key == "rope.freq_base" and value in (1.5, 2**31):
+            continue  # a frequency base may be so
+        with pytest.raises(ModelFormatError, match=r"model\.gguf: "):
+            load(write_gguf(tmp_path, LLAMA_GGUF, {**GGUF_KEYS, key: value}))
+
+
+@pytest.mark.parametrize("key", [k for k in HF_CONFIG if k not in ("tie_word_embeddings", "model_type")])
+def test_every_config_field_is_checked(tmp_path: Path, key: str) -> None:
+    for value in [*BAD_VALUES, {}, 10**400]:
+        if key == "rope_theta" and value in (1.5, 2**31):
+            continue
+        with pytest.raises(ModelFormatError):
+            load(write_hf(tmp_path, LLAMA_HF, {**HF_CONFIG, key: value}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model_type": "mamba"}, "'mamba', gristmill runs"),
+        ({"model_type": None}, "model_type"),
+        ({"hidden_act": "gelu"}, "hidden_act"),
+        ({"rope_scaling": {"rope_type": "longrope", "factor": 2.0}}, "'longrope'; gristmill knows"),
+        ({"rope_scaling": {"rope_type": "yarn"}}, "'factor'"),
+        ({"rope_scaling": {"type": "linear", "factor": float("nan")}}, "'factor'"),
+        ({"rope_scaling": [1]}, "rope_scaling"),
+        (
+            {"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 4, "high_freq_factor": 1}},
+            "high_freq",
+        ),
+        ({"head_dim": 7}, "head"),
+        ({"num_key_value_heads": 3}, "cannot share"),
+        ({"tie_word_embeddings": "no"}, "tie_word_embeddings"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
+        ({"model_type": "mistral", "sliding_window": -4}, "sliding_window"),
+        ({"model_type": "qwen2", "use_sliding_window": True, "layer_types": ["linear_attention"]}, "layer_types"),
+    ],
+)
+def test_what_is_not_known_is_refused_by_name(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ModelFormatError, match=message):
+        load(write_hf(tmp_path, LLAMA_HF, {**HF_CONFIG, **changes}))
+
+
+def test_an_unknown_architecture_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "x.gguf"
+    writer = gguf.GGUFWriter(path, "mamba")
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with pytest.raises(ModelFormatError, match="'mamba', gristmill runs llama, qwen2, qwen3, gpt-oss"):
+        load(path)
