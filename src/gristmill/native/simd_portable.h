@@ -6,8 +6,6 @@
 
 #include "half.h"
 
-#pragma GCC diagnostic ignored "-Wpsabi"  // these vectors never cross a library boundary
-
 namespace gristmill {
 namespace {
 
