@@ -44,15 +44,16 @@ class Oracle:
             result: NDArray[np.float32] = self.model(torch.tensor([ids]), use_cache=False).logits[0].numpy()
         return result
 
-    def greedy(self, prompt: list[int], n_tokens: int) -> tuple[list[int], float]:
-        """`n_tokens` best continuations by a full forward pass each (no cache), and the least margin of any step."""
-        ids, least = list(prompt), np.inf
+    def greedy(self, prompt: list[int], n_tokens: int) -> list[int] | None:
+        """The best `n_tokens` continuations, by a full forward pass each (no cache); None if any is a near tie."""
+        ids = list(prompt)
         for _ in range(n_tokens):
             last = self.logits(ids)[-1]
             second, first = np.partition(last, -2)[-2:]
-            least = min(least, float(first - second))
+            if first - second <= MIN_MARGIN:
+                return None
             ids.append(int(last.argmax()))
-        return ids[len(prompt) :], least
+        return ids[len(prompt) :]
 
     def router_margins(self, ids: list[int]) -> NDArray[np.float32]:
         """[T]: the least gap, over layers, of the last chosen expert's logit to the next; infinity without experts."""
@@ -83,9 +84,8 @@ class Oracle:
         """A random prompt and its greedy continuation, the first in which no step is a near tie."""
         for attempt in range(100):
             prompt = self.text(n_prompt, seed=1000 + 100 * attempt)
-            continuation, margin = self.greedy(prompt, n_tokens)
-            routed = self.router_margins(prompt + continuation).min()
-            if margin > MIN_MARGIN and routed > MIN_ROUTER_MARGIN:
+            continuation = self.greedy(prompt, n_tokens)
+            if continuation and self.router_margins(prompt + continuation).min() > MIN_ROUTER_MARGIN:
                 return prompt, continuation
         raise AssertionError(f"{self.path.name}: no greedy run of {n_tokens} tokens without a near tie")
 
@@ -279,6 +279,14 @@ WIDE: Mapping[str, Callable[[], PretrainedConfig]] = {
         num_hidden_layers=2,
         head_dim=64,
         tie_word_embeddings=False,
+    ),
+    "llama2c-wide": lambda: llama(
+        vocab_size=1031,
+        hidden_size=256,
+        intermediate_size=512,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
     ),
     "gpt-oss-wide": lambda: gpt_oss(
         vocab_size=1031,
