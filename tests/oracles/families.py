@@ -293,6 +293,8 @@ WIDE: Mapping[str, Callable[[], PretrainedConfig]] = {
         hidden_size=256,
         intermediate_size=160,
         num_hidden_layers=2,
+        max_position_embeddings=32 * 512,
+        rope_parameters={**gpt_oss().rope_parameters, "original_max_position_embeddings": 512},
     ),
 }
 
