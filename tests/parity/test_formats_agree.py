@@ -16,11 +16,12 @@ import pytest
 import torch
 from gguf import GGMLQuantizationType as Type
 from numpy.typing import NDArray
-from oracles.families import CONFIGS, Oracle, save
+from oracles.families import CONFIGS, save
 from oracles.gguf_files import save_gguf
 from oracles.gpt_oss_files import save_hugging_face, save_original
 from oracles.llama2c_files import read_version_0, save_llama2c
 from oracles.measure import MIN_TOP1, agreement, int8_cost, log_softmax
+from oracles.oracle import Oracle
 
 from gristmill import LLM
 from parity.data import shared_data
