@@ -95,7 +95,8 @@ def write_gguf(
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()
-    random, (file,) = RandomTensors(np.random.default_rng(seed)), writer.fout
+    assert writer.fout is not None, "the header has been written, so the one file is open"
+    random, file = RandomTensors(np.random.default_rng(seed)), writer.fout[0]
     writer.write_padding(file, file.tell())
     for done, (tensor, qtype) in enumerate(plan, start=1):
         for piece in data_of(tensor, qtype, random):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,68 +25,7 @@ from transformers import (
 )
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
-MIN_MARGIN = 1e-3  # between the two best logits of a greedy step: a smaller one is a coin toss between float32 engines
-MIN_ROUTER_MARGIN = 2e-5  # between the last expert chosen and the first that was not, for the same reason
-
-
-@dataclass(frozen=True, slots=True)
-class Oracle:
-    """A checkpoint and the torch model (float32, eager attention) that holds exactly the numbers of its files."""
-
-    path: Path
-    model: PreTrainedModel
-    config: PretrainedConfig
-
-    def logits(self, ids: list[int]) -> NDArray[np.float32]:
-        """float32 [T, vocab]: what follows each prefix of `ids`."""
-        with torch.inference_mode():
-            result: NDArray[np.float32] = self.model(torch.tensor([ids]), use_cache=False).logits[0].numpy()
-        return result
-
-    def greedy(self, prompt: list[int], n_tokens: int) -> tuple[list[int], float]:
-        """`n_tokens` best continuations by a full forward pass each (no cache), and the least margin of any step."""
-        ids, least = list(prompt), np.inf
-        for _ in range(n_tokens):
-            last = self.logits(ids)[-1]
-            second, first = np.partition(last, -2)[-2:]
-            least = min(least, float(first - second))
-            ids.append(int(last.argmax()))
-        return ids[len(prompt) :], least
-
-    def router_margins(self, ids: list[int]) -> NDArray[np.float32]:
-        """[T]: the least gap, over layers, of the last chosen expert's logit to the next; infinity without experts."""
-        k = getattr(self.config, "num_experts_per_tok", None)
-        if k is None:
-            return np.full(len(ids), np.inf, np.float32)
-        gaps: list[NDArray[np.float32]] = []
-
-        def note(_module: torch.nn.Module, _inputs: Any, outputs: tuple[torch.Tensor, ...]) -> None:
-            ranked = outputs[0].sort(dim=-1, descending=True).values
-            gaps.append((ranked[:, k - 1] - ranked[:, k]).numpy())
-
-        hooks = [layer.mlp.router.register_forward_hook(note) for layer in self.model.model.layers]
-        self.logits(ids)
-        for hook in hooks:
-            hook.remove()
-        return np.min(gaps, axis=0)
-
-    def text(self, n_tokens: int, seed: int = 0) -> list[int]:
-        """Random ids, the first from `seed` on whose routing no float32 engine can see differently."""
-        for attempt in range(seed, seed + 100):
-            ids: list[int] = np.random.default_rng(attempt).integers(self.config.vocab_size, size=n_tokens).tolist()
-            if self.router_margins(ids).min() > MIN_ROUTER_MARGIN:
-                return ids
-        raise AssertionError(f"{self.path.name}: no text of {n_tokens} tokens routes clearly")
-
-    def clear_greedy(self, n_prompt: int, n_tokens: int) -> tuple[list[int], list[int]]:
-        """A random prompt and its greedy continuation, the first in which no step is a near tie."""
-        for attempt in range(100):
-            prompt = self.text(n_prompt, seed=1000 + 100 * attempt)
-            continuation, margin = self.greedy(prompt, n_tokens)
-            routed = self.router_margins(prompt + continuation).min()
-            if margin > MIN_MARGIN and routed > MIN_ROUTER_MARGIN:
-                return prompt, continuation
-        raise AssertionError(f"{self.path.name}: no greedy run of {n_tokens} tokens without a near tie")
+from oracles.oracle import Oracle
 
 
 def llama(**changes: Any) -> LlamaConfig:
@@ -280,11 +218,21 @@ WIDE: Mapping[str, Callable[[], PretrainedConfig]] = {
         head_dim=64,
         tie_word_embeddings=False,
     ),
+    "llama2c-wide": lambda: llama(
+        vocab_size=1031,
+        hidden_size=256,
+        intermediate_size=512,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+    ),
     "gpt-oss-wide": lambda: gpt_oss(
         vocab_size=1031,
         hidden_size=256,
         intermediate_size=160,
         num_hidden_layers=2,
+        max_position_embeddings=32 * 512,
+        rope_parameters={**gpt_oss().rope_parameters, "original_max_position_embeddings": 512},
     ),
 }
 

@@ -18,7 +18,8 @@ from transformers import PretrainedConfig, PreTrainedModel
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from oracles import kquants, mxfp4
-from oracles.families import Oracle, with_config, with_parameters
+from oracles.families import with_config, with_parameters
+from oracles.oracle import Oracle
 
 Array = NDArray[np.float32]
 Choose = Callable[[str], Type]

@@ -15,7 +15,8 @@ from safetensors.torch import save_file
 from transformers import PreTrainedModel
 
 from oracles import mxfp4
-from oracles.families import Oracle, edit_config, make
+from oracles.families import edit_config, make
+from oracles.oracle import Oracle
 
 Quantized = dict[str, tuple[NDArray[np.uint8], NDArray[np.uint8]]]
 

@@ -11,8 +11,9 @@ import torch
 from numpy.typing import NDArray
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from oracles.families import Oracle, with_parameters
+from oracles.families import with_parameters
 from oracles.gguf_files import halve, interleave
+from oracles.oracle import Oracle
 
 Array = NDArray[np.float32]
 

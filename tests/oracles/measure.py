@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from oracles.families import Oracle
+from oracles.oracle import Oracle
 
 CLEAR = 0.1
 MIN_TOP1 = 0.99

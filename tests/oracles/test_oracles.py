@@ -13,7 +13,8 @@ import pytest
 from transformers import PreTrainedModel
 
 from oracles import kquants, mxfp4
-from oracles.families import CONFIGS, WIDE, Oracle, make, with_config, with_parameters
+from oracles.families import CONFIGS, WIDE, make, with_config, with_parameters
+from oracles.oracle import Oracle
 
 TOLERATED = 1e-4
 N_POSITIONS = 200

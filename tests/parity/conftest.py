@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from oracles.families import Oracle
+from oracles.oracle import Oracle
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ measured is that of the arithmetic alone (oracles/measure.py says how, and what 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -15,11 +16,12 @@ import pytest
 import torch
 from gguf import GGMLQuantizationType as Type
 from numpy.typing import NDArray
-from oracles.families import CONFIGS, Oracle, save
+from oracles.families import CONFIGS, save
 from oracles.gguf_files import save_gguf
 from oracles.gpt_oss_files import save_hugging_face, save_original
 from oracles.llama2c_files import read_version_0, save_llama2c
 from oracles.measure import MIN_TOP1, agreement, int8_cost, log_softmax
+from oracles.oracle import Oracle
 
 from gristmill import LLM
 from parity.data import shared_data
@@ -33,6 +35,8 @@ MAX_KL = 4e-4  # four times what int8 activations in blocks of 32 cost these mod
 MAX_KL_BFLOAT16 = 5e-5  # bfloat16 activations cost 7e-6
 MAX_KL_EXPERTS = 1e-3
 ROUNDED = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "MXFP4")
+THOROUGH = os.environ.get("GRISTMILL_THOROUGH") == "1"
+WIDE_DENSE = ("llama-wide", "qwen3-wide", "llama2c-wide") if THOROUGH else ("llama-wide",)
 WINDOW_LOST = ("mistral", "qwen2-window")  # GGUF cannot say what these models' windows are
 
 
@@ -57,6 +61,14 @@ def assert_agree(oracle: Oracle, max_kl: float) -> None:
     assert found.top1 >= MIN_TOP1, found
 
 
+def assert_no_worse_than_int8(oracle: Oracle, ids: list[int] | None = None) -> None:
+    """Where int8 activations alone cost more than MAX_KL: at most twice what they cost the oracle itself."""
+    ids = ids or oracle.text(N_MEASURED)
+    found, cost = agreement(oracle, ids, logits_of(oracle, ids)), int8_cost(oracle, ids)
+    assert found.mean_kl <= 2 * cost.mean_kl, (found, cost)
+    assert found.top1 >= cost.top1 - 0.03, (found, cost)
+
+
 @pytest.mark.parametrize("name", CONFIGS)
 def test_gguf_float32(name: str, checkpoint: Checkpoint) -> None:
     base, oracle = source(name, checkpoint), rounded(checkpoint, name, "F32", Type.F32)
@@ -78,11 +90,17 @@ def test_llama2c_float32(name: str, version: int, checkpoint: Checkpoint) -> Non
     assert np.abs(logits - logits_of(base, ids)).max() < 1e-5
 
 
-@pytest.mark.parametrize("name", ["llama2", "llama2-gqa"])
+@pytest.mark.parametrize("name", ["llama2", "llama2c-wide"])
 def test_llama2c_int8(name: str, checkpoint: Checkpoint) -> None:
-    """Groups of 32 weights in the one; in the other, groups of 8 that run on from row to row of ffn_down."""
+    """Groups of 64 weights in the wide one; in the other, groups of 8 that run on from row to row of ffn_down."""
     base = source(name, checkpoint)
     assert_agree(checkpoint(f"{name}-v2.bin", partial(save_llama2c, base, version=2)), MAX_KL)
+
+
+def test_llama2c_int8_with_a_tied_head(checkpoint: Checkpoint) -> None:
+    """Its layers must drown its embedding, which multiplies every rounding: what int8 costs here is 3e-3, measured."""
+    base = source("llama2-gqa", checkpoint)
+    assert_no_worse_than_int8(checkpoint("llama2-gqa-v2.bin", partial(save_llama2c, base, version=2)))
 
 
 @pytest.mark.parametrize("name", ["llama3", "qwen2-tied", "gpt-oss-odd"])
@@ -102,8 +120,9 @@ def test_bfloat16(name: str, checkpoint: Checkpoint) -> None:
 
 
 @pytest.mark.parametrize("qtype", ROUNDED)
-def test_gguf_types(qtype: str, checkpoint: Checkpoint) -> None:
-    assert_agree(rounded(checkpoint, "llama-wide", qtype, Type[qtype]), MAX_KL)
+@pytest.mark.parametrize("name", WIDE_DENSE)
+def test_gguf_types(name: str, qtype: str, checkpoint: Checkpoint) -> None:
+    assert_agree(rounded(checkpoint, name, qtype, Type[qtype]), MAX_KL)
 
 
 def q4_k_m(name: str) -> Type:
@@ -160,6 +179,4 @@ def test_trained_models(qtype: str, trained: tuple[Oracle, list[int]], tmp_path:
     rows_of_172 = "ffn_down"  # not a multiple of 32: such a tensor stays float16
     path = tmp_path / "trained.gguf"
     oracle = save_gguf(model, path, lambda name: Type.F16 if rows_of_172 in name else Type[qtype])
-    found, cost = agreement(oracle, ids, logits_of(oracle, ids)), int8_cost(oracle, ids)
-    assert found.mean_kl <= 2 * cost.mean_kl, (found, cost)
-    assert found.top1 >= cost.top1 - 0.03, (found, cost)
+    assert_no_worse_than_int8(oracle, ids)

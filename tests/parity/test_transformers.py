@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from oracles.families import CONFIGS, Oracle, save
+from oracles.families import CONFIGS, save
+from oracles.oracle import Oracle
 
 from gristmill import LLM, SamplingParams
 
