@@ -143,43 +143,41 @@ struct PlainBf16 {
   }
 };
 
+// P panels, the first of them number `first` of its group of `width`, with C columns.
 template <class T, int P, int C>
-inline void plain_tile(const Matrix& w, int matrix, int panel, const Column* columns) {
-  const uint8_t* base[P];
+inline void plain_tile(const Matrix& w, const uint8_t* group, int width, int first, int panel, const Column* columns) {
   F acc[P][C];
-  for (int p = 0; p < P; p++) {
-    base[p] = w.panel(matrix, panel + p);
+  for (int p = 0; p < P; p++)
     for (int c = 0; c < C; c++) acc[p][c] = f_zero();
-  }
-  size_t offset = 0;
-  for (int k = 0; k < w.cols; k += T::kStep, offset += T::kBytes)
+  const uint8_t* q = group + T::kBytes * first;
+  for (int k = 0; k < w.cols; k += T::kStep, q += T::kBytes * width)
 #pragma GCC unroll 8
     for (int p = 0; p < P; p++)
 #pragma GCC unroll 16
-      for (int c = 0; c < C; c++) acc[p][c] = T::step(acc[p][c], base[p] + offset, columns[c], k);
+      for (int c = 0; c < C; c++) acc[p][c] = T::step(acc[p][c], q + T::kBytes * p, columns[c], k);
   for (int p = 0; p < P; p++)
     for (int c = 0; c < C; c++) put(w, panel + p, columns[c].y, acc[p][c]);
 }
 
 // ---- linear: weights in blocks of 32 with activations in int8 -------------------------------------------------------
 
-// What sets the types apart: kGroupBytes a block, kZero (the unsigned quant that means 0), group<J> (the 16 x 4 quants of
-// columns 4 J .. 4 J + 3), and scales. kMinimum: a value is scale * quant - minimum. kHalves: a scale for 16 columns.
+// What sets the types apart: kQuantBytes and kScaleBytes a step, kZero (the unsigned quant that means 0), set<J> (the 16 x 4
+// quants of columns 4 J .. 4 J + 3; sets are `stride` bytes apart), and scales. kMinimum: a value is scale * quant - minimum. kHalves: a scale for 16 columns.
 struct Nibbles {
-  static constexpr int kGroupBytes = 256, kScaleBytes = 32, kSuperBytes = 0;
+  static constexpr int kQuantBytes = 256, kScaleBytes = 32, kSuperBytes = 0;
   static constexpr bool kMinimum = false, kHalves = false, kSmall = true;
   template <int J>
-  static U group(const uint8_t* q) {
-    U w = u_load(q + 64 * (J % 4));
+  static U set(const uint8_t* q, int stride) {
+    U w = u_load(q + stride * (J % 4));
     return J < 4 ? u_low(w) : u_high(w);
   }
 };
 
 struct TypeQ8_0 {
-  static constexpr int kGroupBytes = 512, kZero = kByteZero, kScaleBytes = 32, kSuperBytes = 0;
+  static constexpr int kQuantBytes = 512, kZero = kByteZero, kScaleBytes = 32, kSuperBytes = 0;
   static constexpr bool kMinimum = false, kHalves = false, kSmall = false;
   template <int J>
-  static U group(const uint8_t* q) { return u_byte(u_load(q + 64 * J)); }
+  static U set(const uint8_t* q, int stride) { return u_byte(u_load(q + stride * J)); }
   static F scale(const uint8_t* s, F) { return f_of_half(reinterpret_cast<const uint16_t*>(s)); }
 };
 
@@ -196,9 +194,9 @@ struct TypeQ4_0 : Nibbles {
 struct TypeMxfp4 : Nibbles {
   static constexpr int kZero = 12, kScaleBytes = 16;
   template <int J>
-  static U group(const uint8_t* q) {
+  static U set(const uint8_t* q, int stride) {
     alignas(16) static constexpr uint8_t table[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
-    return u_lookup(table, Nibbles::group<J>(q));
+    return u_lookup(table, Nibbles::set<J>(q, stride));
   }
   static F scale(const uint8_t* s, F) { return f_of_e8m0(s); }
 };
@@ -211,27 +209,27 @@ struct TypeQ4_K : Nibbles {
 };
 
 struct TypeQ5_K : TypeQ4_K {
-  static constexpr int kGroupBytes = 320;
+  static constexpr int kQuantBytes = 320;
   template <int J>
-  static U group(const uint8_t* q) { return u_or(Nibbles::group<J>(q), u_bits<J, 1>(u_load(q + 256))); }
+  static U set(const uint8_t* q, int stride) { return u_or(Nibbles::set<J>(q, stride), u_bits<J, 1>(u_load(q + stride * 4))); }
 };
 
 struct TypeQ6_K : Nibbles {
-  static constexpr int kGroupBytes = 384, kZero = 32, kSuperBytes = 32;
+  static constexpr int kQuantBytes = 384, kZero = 32, kSuperBytes = 32;
   static constexpr bool kHalves = true;
   template <int J>
-  static U group(const uint8_t* q) {
-    return u_or(Nibbles::group<J>(q), u_bits<2 * (J % 4), 2>(u_load(q + 256 + 64 * (J / 4))));
+  static U set(const uint8_t* q, int stride) {
+    return u_or(Nibbles::set<J>(q, stride), u_bits<2 * (J % 4), 2>(u_load(q + stride * (4 + J / 4))));
   }
   static F scale(const uint8_t* s, F d) { return f_mul(f_of_i8(s), d); }
   static F scale_high(const uint8_t* s, F d) { return f_mul(f_of_i8(s + kLanes), d); }
 };
 
 template <class T, int J, int P, int C>
-inline void dot_group(const uint8_t* const (&q)[P], const Column* columns, int b, I (&sum)[P][C]) {
+inline void dot_set(const uint8_t* q, int stride, const Column* columns, int b, I (&sum)[P][C]) {
   U w[P];
 #pragma GCC unroll 8
-  for (int p = 0; p < P; p++) w[p] = T::template group<J>(q[p]);
+  for (int p = 0; p < P; p++) w[p] = T::template set<J>(q + 64 * p, stride);
 #pragma GCC unroll 16
   for (int c = 0; c < C; c++) {
     const int8_t* a = columns[c].q + size_t(b) * kBlock + 4 * J;
@@ -241,24 +239,23 @@ inline void dot_group(const uint8_t* const (&q)[P], const Column* columns, int b
 }
 
 template <class T, int P, int C>
-inline void blocked_tile(const Matrix& w, int matrix, int panel, const Column* columns) {
-  const uint8_t *q[P], *scales[P], *super[P];
+inline void blocked_tile(const Matrix& w, const uint8_t* group, int width, int first, int panel, const Column* columns) {
   F acc[P][C], d[P] = {}, dmin[P] = {};
-  for (int p = 0; p < P; p++) {
-    q[p] = w.panel(matrix, panel + p);
-    scales[p] = q[p] + w.quant_bytes();
-    super[p] = scales[p] + w.scale_bytes();
+  for (int p = 0; p < P; p++)
     for (int c = 0; c < C; c++) acc[p][c] = f_zero();
-  }
-  int n_blocks = w.n_blocks();
+  int n_blocks = w.n_steps();
+  const uint8_t* q = group + 64 * first;
+  const int stride = 64 * width, to_scales = T::kQuantBytes * width - 64 * first + T::kScaleBytes * first;
   for (int b = 0; b < n_blocks; b++) {
     if (T::kSuperBytes && b % 8 == 0) {
-      for (int p = 0; p < P; p++) {
-        d[p] = f_of_half(reinterpret_cast<const uint16_t*>(super[p]));
-        if (T::kMinimum) dmin[p] = f_of_half(reinterpret_cast<const uint16_t*>(super[p]) + kLanes);
-        super[p] += T::kSuperBytes;
+      const uint8_t* super = q - 64 * first + T::kSuperBytes * first;
+      for (int p = 0; p < P; p++, super += T::kSuperBytes) {
+        d[p] = f_of_half(reinterpret_cast<const uint16_t*>(super));
+        if (T::kMinimum) dmin[p] = f_of_half(reinterpret_cast<const uint16_t*>(super) + kLanes);
       }
+      q += T::kSuperBytes * width;
     }
+    const uint8_t* scales = q + to_scales;
     I sum[P][C];
 #pragma GCC unroll 16
     for (int c = 0; c < C; c++) {
@@ -267,10 +264,10 @@ inline void blocked_tile(const Matrix& w, int matrix, int panel, const Column* c
 #pragma GCC unroll 8
       for (int p = 0; p < P; p++) sum[p][c] = start;
     }
-    dot_group<T, 0>(q, columns, b, sum);
-    dot_group<T, 1>(q, columns, b, sum);
-    dot_group<T, 2>(q, columns, b, sum);
-    dot_group<T, 3>(q, columns, b, sum);
+    dot_set<T, 0>(q, stride, columns, b, sum);
+    dot_set<T, 1>(q, stride, columns, b, sum);
+    dot_set<T, 2>(q, stride, columns, b, sum);
+    dot_set<T, 3>(q, stride, columns, b, sum);
     if constexpr (T::kHalves) {
 #pragma GCC unroll 16
       for (int c = 0; c < C; c++) {
@@ -278,32 +275,31 @@ inline void blocked_tile(const Matrix& w, int matrix, int panel, const Column* c
         I start = i_set(-T::kZero * columns[c].sum[2 * b + 1]);
 #pragma GCC unroll 8
         for (int p = 0; p < P; p++) {
-          acc[p][c] = f_fma(f_of_i(sum[p][c]), f_mul(T::scale(scales[p], d[p]), a), acc[p][c]);
+          acc[p][c] = f_fma(f_of_i(sum[p][c]), f_mul(T::scale(scales + T::kScaleBytes * p, d[p]), a), acc[p][c]);
           sum[p][c] = start;
         }
       }
     }
-    dot_group<T, 4>(q, columns, b, sum);
-    dot_group<T, 5>(q, columns, b, sum);
-    dot_group<T, 6>(q, columns, b, sum);
-    dot_group<T, 7>(q, columns, b, sum);
+    dot_set<T, 4>(q, stride, columns, b, sum);
+    dot_set<T, 5>(q, stride, columns, b, sum);
+    dot_set<T, 6>(q, stride, columns, b, sum);
+    dot_set<T, 7>(q, stride, columns, b, sum);
 #pragma GCC unroll 8
     for (int p = 0; p < P; p++) {
       F scale;
-      if constexpr (T::kHalves) scale = T::scale_high(scales[p], d[p]);
-      else scale = T::scale(scales[p], d[p]);
+      if constexpr (T::kHalves) scale = T::scale_high(scales + T::kScaleBytes * p, d[p]);
+      else scale = T::scale(scales + T::kScaleBytes * p, d[p]);
 #pragma GCC unroll 16
       for (int c = 0; c < C; c++) {
         float a = columns[c].scale[b];
         acc[p][c] = f_fma(f_of_i(sum[p][c]), f_mul(scale, f_set(a)), acc[p][c]);
         if constexpr (T::kMinimum) {
           const int32_t* s = columns[c].sum + 2 * b;
-          acc[p][c] = f_fnma(T::minimum(scales[p], dmin[p]), f_set(a * float(s[0] + s[1])), acc[p][c]);
+          acc[p][c] = f_fnma(T::minimum(scales + T::kScaleBytes * p, dmin[p]), f_set(a * float(s[0] + s[1])), acc[p][c]);
         }
       }
-      q[p] += T::kGroupBytes;
-      scales[p] += T::kScaleBytes;
     }
+    q += (T::kQuantBytes + T::kScaleBytes) * width;
   }
   for (int p = 0; p < P; p++)
     for (int c = 0; c < C; c++) put(w, panel + p, columns[c].y, acc[p][c]);
@@ -313,37 +309,53 @@ inline void blocked_tile(const Matrix& w, int matrix, int panel, const Column* c
 
 template <class T, int P, int C>
 struct PlainTile {
-  static void run(const Matrix& w, int matrix, int panel, const Column* c) { plain_tile<T, P, C>(w, matrix, panel, c); }
+  static void run(const Matrix& w, const uint8_t* group, int width, int first, int panel, const Column* c) {
+    plain_tile<T, P, C>(w, group, width, first, panel, c);
+  }
 };
 template <class T, int P, int C>
 struct BlockedTile {
-  static void run(const Matrix& w, int matrix, int panel, const Column* c) { blocked_tile<T, P, C>(w, matrix, panel, c); }
+  static void run(const Matrix& w, const uint8_t* group, int width, int first, int panel, const Column* c) {
+    blocked_tile<T, P, C>(w, group, width, first, panel, c);
+  }
 };
 
+// Tile<T, P, n> for n of 1 .. C columns.
 template <template <class, int, int> class Tile, class T, int P, int C>
-inline void columns_left(const Matrix& w, int matrix, int panel, const Column* columns, int n) {
+inline void columns_left(const Matrix& w, const uint8_t* group, int width, int first, int panel, const Column* c, int n) {
   if constexpr (C > 0) {
-    if (n == C) Tile<T, P, C>::run(w, matrix, panel, columns);
-    else columns_left<Tile, T, P, C - 1>(w, matrix, panel, columns, n);
+    if (n == C) Tile<T, P, C>::run(w, group, width, first, panel, c);
+    else columns_left<Tile, T, P, C - 1>(w, group, width, first, panel, c, n);
+  }
+}
+
+// A vector: all panels of the group together, so that the group is read as the one stream it is.
+template <template <class, int, int> class Tile, class T>
+inline void vector(const Matrix& w, const uint8_t* group, int width, int panel, const Column* column) {
+  switch (width) {
+    case 1: return Tile<T, 1, 1>::run(w, group, 1, 0, panel, column);
+    case 2: return Tile<T, 2, 1>::run(w, group, 2, 0, panel, column);
+    case 3: return Tile<T, 3, 1>::run(w, group, 3, 0, panel, column);
+    default: return Tile<T, 4, 1>::run(w, group, 4, 0, panel, column);
   }
 }
 
 template <template <class, int, int> class Tile, class T, int P, int C>
 void linear(const Matrix& w, int matrix, int panel, int panel_end, const Column* columns, int n_columns) {
-  if (n_columns == 1) {  // a vector: more panels at once hide the latency of the additions
-    for (; panel + 4 <= panel_end; panel += 4) Tile<T, 4, 1>::run(w, matrix, panel, columns);
-    for (; panel < panel_end; panel++) Tile<T, 1, 1>::run(w, matrix, panel, columns);
-    return;
-  }
-  for (; panel < panel_end; panel += P) {
-    int c = 0;
-    if (panel + P <= panel_end) {
-      for (; c + C <= n_columns; c += C) Tile<T, P, C>::run(w, matrix, panel, columns + c);
-      columns_left<Tile, T, P, C - 1>(w, matrix, panel, columns + c, n_columns - c);
-    } else {
-      for (int p = panel; p < panel_end; p++)
-        for (c = 0; c < n_columns; c++) Tile<T, 1, 1>::run(w, matrix, p, columns + c);
+  for (; panel < panel_end; panel += kGroup) {
+    const uint8_t* group = w.group(matrix, panel);
+    int width = w.group_width(panel), p = 0;
+    if (n_columns == 1) {
+      vector<Tile, T>(w, group, width, panel, columns);
+      continue;
     }
+    for (; p + P <= width; p += P) {
+      int c = 0;
+      for (; c + C <= n_columns; c += C) Tile<T, P, C>::run(w, group, width, p, panel + p, columns + c);
+      columns_left<Tile, T, P, C - 1>(w, group, width, p, panel + p, columns + c, n_columns - c);
+    }
+    for (; p < width; p++)
+      for (int c = 0; c < n_columns; c++) Tile<T, 1, 1>::run(w, group, width, p, panel + p, columns + c);
   }
 }
 

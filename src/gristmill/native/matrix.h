@@ -1,20 +1,30 @@
 // How a weight matrix lies in memory once packed, and what a kernel is handed. Plain structs, no behaviour but sizes.
 //
-// Rows are grouped in panels of 16; the 16 rows of a panel are interleaved, so that one vector register holds one number
-// of each row and every output has a lane of its own. A panel is:
+// Rows are taken 16 at a time: a panel. The 16 rows of a panel are interleaved, so that one vector register holds one
+// number of each row and every output has a lane of its own. Up to four panels make a group, and a group is one unbroken
+// stream: a step of its first panel, the same step of the others, then the next step. (Four streams a thread, and twelve
+// with the scales apart, read a third slower: the processor's prefetcher starts anew in each.)
 //
-//   F32    cols x 16 float                         F16    cols x 16 half
-//   BF16   cols/2 x 16 x 2 bfloat16
-//   blocked types, for each block of 32 columns, first all quants of the panel, then all scales:
-//     quants, 64 bytes a group; a group is 16 rows x 4 columns
-//       Q8      8 groups of bytes, value + 128
-//       nibbles 4 groups: group j in the low and group j + 4 in the high half of the bytes
-//       Q5_K    nibbles, then 1 group whose bit j is the fifth bit of group j
-//       Q6_K    nibbles, then 2 groups: bits 2(j % 4) of group j / 4 are the upper two bits of group j
-//     scales, 16 (rows) of each
-//       Q8_0, Q4_0  half            Q8F  float            MXFP4  E8M0 byte
-//       Q4_K, Q5_K  scale byte, minimum byte; and after all blocks, for each 8 blocks: half d, half dmin
-//       Q6_K        2 signed bytes (columns 0..15, 16..31); and after all blocks, for each 8 blocks: half d
+// A step is what shares a scale. For each step the group holds the quants, set by set and in each set panel by panel, then
+// the scales of each panel:
+//
+//   type         step        quants of a panel                        scales of a panel
+//   F32          1 column    16 float
+//   F16          1 column    16 half
+//   BF16         2 columns   16 x 2 bfloat16
+//   Q8_0         32 columns  8 sets                                   16 half
+//   Q8F          32          8 sets                                   16 float
+//   Q4_0         32          nibbles                                  16 half
+//   MXFP4        32          nibbles                                  16 E8M0 bytes
+//   Q4_K         32          nibbles                                  16 scale bytes, 16 minimum bytes
+//   Q5_K         32          nibbles, 1 set whose bit j is the        16 scale bytes, 16 minimum bytes
+//                            fifth bit of set j
+//   Q6_K         32          nibbles, 2 sets with bits 2 (j % 4) of   16 signed bytes for columns 0..15, 16 for 16..31
+//                            set j / 4: the upper two bits of set j
+//
+// A set is 16 rows x 4 columns of bytes (value + 128); nibbles are 4 sets of bytes with set j in the low and set j + 4 in
+// the high half. Before every eighth step of the K types stand the scales of scales: Q4_K and Q5_K 16 half d and 16 half
+// dmin of each panel, Q6_K 16 half d.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -26,6 +36,8 @@ enum class Pack : int { F32, F16, BF16, Q8_0, Q8F, Q4_0, Q4_K, Q5_K, Q6_K, MXFP4
 constexpr int kLanes = 16;   // rows of a panel
 constexpr int kBlock = 32;   // columns that share a scale
 
+constexpr int kGroup = 4;    // panels in one stream
+
 struct Matrix {
   Pack pack;
   int n_matrices;             // experts; 1 for a plain matrix
@@ -34,40 +46,42 @@ struct Matrix {
 
   bool blocked() const { return pack >= Pack::Q8_0; }
   int n_panels() const { return (rows + kLanes - 1) / kLanes; }
-  int n_blocks() const { return cols / kBlock; }
-  size_t quant_bytes() const {  // of one panel
+  int n_steps() const { return blocked() ? cols / kBlock : pack == Pack::BF16 ? (cols + 1) / 2 : cols; }
+  // Bytes of one panel in one step, and of its scales of scales in eight.
+  size_t quant_bytes() const {
     switch (pack) {
-      case Pack::F32: return size_t(cols) * kLanes * 4;
-      case Pack::F16: return size_t(cols) * kLanes * 2;
-      case Pack::BF16: return size_t(cols + 1) / 2 * kLanes * 4;
+      case Pack::F16: return 32;
+      case Pack::F32:
+      case Pack::BF16: return 64;
       case Pack::Q8_0:
-      case Pack::Q8F: return size_t(n_blocks()) * 512;
-      case Pack::Q5_K: return size_t(n_blocks()) * 320;
-      case Pack::Q6_K: return size_t(n_blocks()) * 384;
-      default: return size_t(n_blocks()) * 256;
+      case Pack::Q8F: return 512;
+      case Pack::Q5_K: return 320;
+      case Pack::Q6_K: return 384;
+      default: return 256;
     }
   }
-  size_t scale_bytes() const {  // of one panel, the scales of scales not counted
-    switch (pack) {
-      case Pack::Q8_0:
-      case Pack::Q4_0:
-      case Pack::Q4_K:
-      case Pack::Q5_K:
-      case Pack::Q6_K: return size_t(n_blocks()) * kLanes * 2;
-      case Pack::Q8F: return size_t(n_blocks()) * kLanes * 4;
-      case Pack::MXFP4: return size_t(n_blocks()) * kLanes;
-      default: return 0;
-    }
+  size_t scale_bytes() const {
+    if (!blocked()) return 0;
+    return pack == Pack::Q8F ? 64 : pack == Pack::MXFP4 ? 16 : 32;
   }
-  size_t super_bytes() const {
-    size_t n_super = size_t(n_blocks()) / 8;
-    if (pack == Pack::Q4_K || pack == Pack::Q5_K) return n_super * kLanes * 4;
-    return pack == Pack::Q6_K ? n_super * kLanes * 2 : 0;
+  size_t super_bytes() const { return pack == Pack::Q4_K || pack == Pack::Q5_K ? 64 : pack == Pack::Q6_K ? 32 : 0; }
+  size_t panel_bytes() const {
+    return (quant_bytes() + scale_bytes()) * n_steps() + super_bytes() * ((n_steps() + 7) / 8);
   }
-  size_t panel_bytes() const { return (quant_bytes() + scale_bytes() + super_bytes() + 63) / 64 * 64; }
-  size_t matrix_bytes() const { return panel_bytes() * n_panels(); }
+  size_t matrix_bytes() const { return (panel_bytes() * n_panels() + 63) / 64 * 64; }
   size_t total_bytes() const { return matrix_bytes() * n_matrices; }
-  const uint8_t* panel(int matrix, int p) const { return data + matrix_bytes() * matrix + panel_bytes() * p; }
+  // Panels in the group of panel p; only the last group may have fewer than kGroup.
+  int group_width(int p) const {
+    int left = n_panels() - p / kGroup * kGroup;
+    return left < kGroup ? left : kGroup;
+  }
+  const uint8_t* group(int matrix, int p) const {
+    return data + matrix_bytes() * matrix + panel_bytes() * (p / kGroup * kGroup);
+  }
+  // From a group's start to its step: the scales of scales where there are some, then the step's quants.
+  size_t step_offset(int width, int step) const {
+    return width * ((quant_bytes() + scale_bytes()) * step + super_bytes() * ((step + 7) / 8));
+  }
 };
 
 // One row of activations in the form its weight's kernel reads, and where the results go.

@@ -13,17 +13,20 @@ namespace gristmill {
 
 static constexpr size_t kHugePage = size_t(2) << 20;
 
-HugeBuffer::HugeBuffer(size_t bytes) : bytes_(std::max<size_t>(bytes, 64)) {
-  if (bytes_ >= kHugePage) bytes_ = (bytes_ + kHugePage - 1) / kHugePage * kHugePage;
-  void* p = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (p == MAP_FAILED) throw std::bad_alloc();
-  data_ = static_cast<uint8_t*>(p);
+HugeBuffer::HugeBuffer(size_t bytes) : mapped_bytes_(bytes + 64) {
+  if (bytes >= kHugePage) mapped_bytes_ += 2 * kHugePage;  // address space to align in; what is not touched costs nothing
+  mapped_ = mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped_ == MAP_FAILED) throw std::bad_alloc();
+  data_ = static_cast<uint8_t*>(mapped_);
+  if (bytes < kHugePage) return;
+  data_ += (kHugePage - reinterpret_cast<uintptr_t>(data_) % kHugePage) % kHugePage;
 #ifdef MADV_HUGEPAGE
-  if (bytes_ >= kHugePage) madvise(p, bytes_, MADV_HUGEPAGE);  // before the first touch; later it does nothing
+  size_t whole = (bytes + kHugePage - 1) / kHugePage * kHugePage;
+  madvise(data_, whole, MADV_HUGEPAGE);  // before the first touch; later it does nothing
 #endif
 }
 
-HugeBuffer::~HugeBuffer() { munmap(data_, bytes_); }
+HugeBuffer::~HugeBuffer() { munmap(mapped_, mapped_bytes_); }
 
 namespace {
 
@@ -120,88 +123,101 @@ struct RowReader {
 };
 
 
+// Where one panel's bytes of one step are: the first of its sets, which are `stride` apart, and its scales.
+template <class Byte>
+struct Place {
+  Byte *quants, *scales, *super;
+  int stride;
+};
+
+template <class Byte>
+Place<Byte> place(const Matrix& m, Byte* group, int width, int in_group, int step) {
+  Byte* quants = group + m.step_offset(width, step) + (step % 8 == 0 ? m.super_bytes() * width : 0);
+  size_t set_bytes = std::min<size_t>(64, m.quant_bytes());
+  return {quants + set_bytes * in_group, quants + m.quant_bytes() * width + m.scale_bytes() * in_group,
+          group + m.step_offset(width, step / 8 * 8) + m.super_bytes() * in_group, int(set_bytes) * width};
+}
+
 // Lane r of the scales of block b, and of the scales of scales.
-void put_scales(const RowReader& reader, const Matrix& m, int r, int b, uint8_t* scales, uint8_t* super) {
+void put_scales(const RowReader& reader, const Matrix& m, int r, int b, const Place<uint8_t>& to) {
   const uint8_t* row = reader.row;
   switch (m.pack) {
-    case Pack::Q8_0: std::memcpy(scales + (size_t(b) * kLanes + r) * 2, row + size_t(b) * 34, 2); break;
-    case Pack::Q4_0: std::memcpy(scales + (size_t(b) * kLanes + r) * 2, row + size_t(b) * 18, 2); break;
+    case Pack::Q8_0: std::memcpy(to.scales + 2 * r, row + size_t(b) * 34, 2); break;
+    case Pack::Q4_0: std::memcpy(to.scales + 2 * r, row + size_t(b) * 18, 2); break;
     case Pack::Q8F: {
       const float* all = static_cast<const float*>(reader.w.scales);
-      float s = all[(reader.first_element + int64_t(b) * kBlock) / reader.w.group];
-      std::memcpy(scales + (size_t(b) * kLanes + r) * 4, &s, 4);
+      std::memcpy(to.scales + 4 * r, &all[(reader.first_element + int64_t(b) * kBlock) / reader.w.group], 4);
       break;
     }
-    case Pack::MXFP4: scales[size_t(b) * kLanes + r] = reader.e8m0 ? reader.e8m0[b] : row[size_t(b) * 17]; break;
+    case Pack::MXFP4: to.scales[r] = reader.e8m0 ? reader.e8m0[b] : row[size_t(b) * 17]; break;
     case Pack::Q4_K:
     case Pack::Q5_K: {
       const uint8_t* block = row + size_t(b / 8) * (m.pack == Pack::Q5_K ? 176 : 144);
-      uint8_t* out = scales + size_t(b) * kLanes * 2;
-      k_scale_min(block + 4, b % 8, out + r, out + kLanes + r);
+      k_scale_min(block + 4, b % 8, to.scales + r, to.scales + kLanes + r);
       if (b % 8 == 0) {
-        std::memcpy(super + (size_t(b / 8) * 2 * kLanes + r) * 2, block, 2);
-        std::memcpy(super + (size_t(b / 8) * 2 * kLanes + kLanes + r) * 2, block + 2, 2);
+        std::memcpy(to.super + 2 * r, block, 2);
+        std::memcpy(to.super + 2 * (kLanes + r), block + 2, 2);
       }
       break;
     }
     case Pack::Q6_K: {
       const uint8_t* block = row + size_t(b / 8) * 210;
-      uint8_t* out = scales + size_t(b) * kLanes * 2;
-      out[r] = block[192 + 2 * (b % 8)];
-      out[kLanes + r] = block[192 + 2 * (b % 8) + 1];
-      if (b % 8 == 0) std::memcpy(super + (size_t(b / 8) * kLanes + r) * 2, block + 208, 2);
+      to.scales[r] = block[192 + 2 * (b % 8)];
+      to.scales[kLanes + r] = block[192 + 2 * (b % 8) + 1];
+      if (b % 8 == 0) std::memcpy(to.super + 2 * r, block + 208, 2);
       break;
     }
     default: break;
   }
 }
 
-// Adds row r's quants of one block to the panel's groups.
-void put_quants(const Matrix& m, int r, const uint8_t* q, uint8_t* groups) {
+// Adds row r's quants of one block to the panel's sets.
+void put_quants(const Matrix& m, int r, const uint8_t* q, const Place<uint8_t>& to) {
+  uint8_t* lane = to.quants + 4 * r;
   if (m.pack == Pack::Q8_0 || m.pack == Pack::Q8F) {
-    for (int j = 0; j < 8; j++) std::memcpy(groups + 64 * j + 4 * r, q + 4 * j, 4);
+    for (int j = 0; j < 8; j++) std::memcpy(lane + to.stride * j, q + 4 * j, 4);
     return;
   }
   for (int j = 0; j < 4; j++)
-    for (int k = 0; k < 4; k++) groups[64 * j + 4 * r + k] = uint8_t((q[4 * j + k] & 15) | (q[16 + 4 * j + k] & 15) << 4);
+    for (int k = 0; k < 4; k++) lane[to.stride * j + k] = uint8_t((q[4 * j + k] & 15) | (q[16 + 4 * j + k] & 15) << 4);
   if (m.pack == Pack::Q5_K) {
     for (int k = 0; k < 4; k++) {
       uint8_t bits = 0;
       for (int j = 0; j < 8; j++) bits |= uint8_t((q[4 * j + k] >> 4 & 1) << j);
-      groups[256 + 4 * r + k] = bits;
+      lane[to.stride * 4 + k] = bits;
     }
   } else if (m.pack == Pack::Q6_K) {
     for (int half = 0; half < 2; half++)
       for (int k = 0; k < 4; k++) {
         uint8_t bits = 0;
         for (int j = 0; j < 4; j++) bits |= uint8_t((q[16 * half + 4 * j + k] >> 4 & 3) << (2 * j));
-        groups[256 + 64 * half + 4 * r + k] = bits;
+        lane[to.stride * (4 + half) + k] = bits;
       }
   }
 }
 
-void pack_blocked_row(const RowReader& reader, const Matrix& m, int r, uint8_t* panel) {
-  uint8_t* scales = panel + m.quant_bytes();
-  uint8_t* super = scales + m.scale_bytes();
-  size_t group_bytes = m.quant_bytes() / m.n_blocks();
+void pack_blocked_row(const RowReader& reader, const Matrix& m, int r, uint8_t* group, int width, int in_group) {
   uint8_t q[kBlock];
-  for (int b = 0; b < m.n_blocks(); b++) {
+  for (int b = 0; b < m.n_steps(); b++) {
+    Place<uint8_t> to = place(m, group, width, in_group, b);
     reader.quants(b, q);
-    put_quants(m, r, q, panel + group_bytes * b);
-    put_scales(reader, m, r, b, scales, super);
+    put_quants(m, r, q, to);
+    put_scales(reader, m, r, b, to);
   }
 }
 
-void pack_plain_row(const RowReader& reader, const Matrix& m, int r, uint8_t* panel) {
-  const uint8_t* row = reader.row;
-  if (m.pack == Pack::F32) {
-    for (int k = 0; k < m.cols; k++) std::memcpy(panel + (size_t(k) * kLanes + r) * 4, row + size_t(k) * 4, 4);
-  } else if (m.pack == Pack::F16) {
-    for (int k = 0; k < m.cols; k++) std::memcpy(panel + (size_t(k) * kLanes + r) * 2, row + size_t(k) * 2, 2);
-  } else {
-    for (int k = 0; k < m.cols; k++)
-      std::memcpy(panel + (size_t(k / 2) * kLanes * 2 + 2 * r + k % 2) * 2, row + size_t(k) * 2, 2);
-  }
+// Columns of `Size` bytes, `together` of them in a step.
+template <int Size>
+void pack_plain_row(const uint8_t* row, const Matrix& m, int r, uint8_t* group, int width, int in_group, int together) {
+  uint8_t* to = group + m.quant_bytes() * in_group + size_t(r) * Size * together;
+  for (int k = 0; k < m.cols; k += together, to += m.quant_bytes() * width)
+    for (int i = 0; i < together && k + i < m.cols; i++) std::memcpy(to + Size * i, row + size_t(k + i) * Size, Size);
+}
+
+void pack_row(const RowReader& reader, const Matrix& m, int r, uint8_t* group, int width, int in_group) {
+  if (m.blocked()) pack_blocked_row(reader, m, r, group, width, in_group);
+  else if (m.pack == Pack::F32) pack_plain_row<4>(reader.row, m, r, group, width, in_group, 1);
+  else pack_plain_row<2>(reader.row, m, r, group, width, in_group, m.pack == Pack::BF16 ? 2 : 1);
 }
 
 }  // namespace
@@ -227,74 +243,75 @@ PackedMatrix pack(const SourceWeight& weight, ThreadPool& pool) {
   auto memory = std::make_unique<HugeBuffer>(m.total_bytes());
   m.data = memory->data();
   uint8_t* base = memory->data();
-  // A stretch of panels an item: row buffers are made once for each, and pages are touched in order.
-  int panels_an_item = std::max(1, int((size_t(1) << 20) / m.panel_bytes()));
-  int n_panels = m.n_panels() * m.n_matrices;
-  pool.run((n_panels + panels_an_item - 1) / panels_an_item, [&](int item) {
+  // A stretch of groups an item: row buffers are made once for each, and pages are touched in order.
+  int groups_a_matrix = (m.n_panels() + kGroup - 1) / kGroup, n_groups = groups_a_matrix * m.n_matrices;
+  int groups_an_item = std::max(1, int((size_t(1) << 20) / (m.panel_bytes() * kGroup)));
+  pool.run((n_groups + groups_an_item - 1) / groups_an_item, [&](int item) {
     RowReader reader(weight, m.pack);
-    for (int p = item * panels_an_item; p < std::min(n_panels, (item + 1) * panels_an_item); p++) {
-      int matrix = p / m.n_panels(), first_row = p % m.n_panels() * kLanes;
-      uint8_t* panel = base + m.matrix_bytes() * matrix + m.panel_bytes() * (p % m.n_panels());
-      for (int r = 0; r < kLanes && first_row + r < m.rows; r++) {
-        reader.seek(matrix, first_row + r);
-        if (m.blocked()) pack_blocked_row(reader, m, r, panel);
-        else pack_plain_row(reader, m, r, panel);
+    for (int g = item * groups_an_item; g < std::min(n_groups, (item + 1) * groups_an_item); g++) {
+      int matrix = g / groups_a_matrix, panel = g % groups_a_matrix * kGroup, width = m.group_width(panel);
+      uint8_t* group = base + (m.group(matrix, panel) - m.data);
+      for (int r = 0; r < width * kLanes && panel * kLanes + r < m.rows; r++) {
+        reader.seek(matrix, panel * kLanes + r);
+        pack_row(reader, m, r % kLanes, group, width, r / kLanes);
       }
     }
   });
   return {m, std::move(memory)};
 }
 
+namespace {
+
+uint16_t u16_at(const uint8_t* base, int i) {
+  uint16_t v;
+  std::memcpy(&v, base + 2 * i, 2);
+  return v;
+}
+
+float f32_at(const uint8_t* base, int i) {
+  float v;
+  std::memcpy(&v, base + 4 * i, 4);
+  return v;
+}
+
+// Column i of row r of a block.
+float unpack_one(Pack pack, const Place<const uint8_t>& at, int r, int i) {
+  int j = i / 4, lane = 4 * r + i % 4;
+  int nibble = at.quants[at.stride * (j % 4) + lane] >> (4 * (j / 4)) & 15;
+  switch (pack) {
+    case Pack::Q8_0: return float(at.quants[at.stride * j + lane] - 128) * half_to_float(u16_at(at.scales, r));
+    case Pack::Q8F: return float(at.quants[at.stride * j + lane] - 128) * f32_at(at.scales, r);
+    case Pack::Q4_0: return float(nibble - 8) * half_to_float(u16_at(at.scales, r));
+    case Pack::MXFP4: return e8m0_half(at.scales[r]) * float(kMxfp4[nibble]);
+    case Pack::Q4_K:
+    case Pack::Q5_K: {
+      if (pack == Pack::Q5_K) nibble |= (at.quants[at.stride * 4 + lane] >> j & 1) << 4;
+      float scale = half_to_float(u16_at(at.super, r)) * float(at.scales[r]);
+      return scale * float(nibble) - half_to_float(u16_at(at.super, kLanes + r)) * float(at.scales[kLanes + r]);
+    }
+    default: {  // Q6_K
+      int high = at.quants[at.stride * (4 + j / 4) + lane] >> (2 * (j % 4)) & 3;
+      float scale = half_to_float(u16_at(at.super, r)) * float(int8_t(at.scales[kLanes * (i / 16) + r]));
+      return scale * float((nibble | high << 4) - 32);
+    }
+  }
+}
+
+}  // namespace
+
 void unpack_row(const Matrix& m, int matrix, int row, float* out) {
-  const uint8_t* panel = m.panel(matrix, row / kLanes);
-  int r = row % kLanes;
-  auto f32 = [&](size_t i) { float v; std::memcpy(&v, panel + i * 4, 4); return v; };
-  auto u16 = [&](const uint8_t* base, size_t i) { uint16_t v; std::memcpy(&v, base + i * 2, 2); return v; };
-  if (m.pack == Pack::F32) {
-    for (int k = 0; k < m.cols; k++) out[k] = f32(size_t(k) * kLanes + r);
-    return;
-  }
-  if (m.pack == Pack::F16) {
-    for (int k = 0; k < m.cols; k++) out[k] = half_to_float(u16(panel, size_t(k) * kLanes + r));
-    return;
-  }
-  if (m.pack == Pack::BF16) {
-    for (int k = 0; k < m.cols; k++) out[k] = bf16_to_float(u16(panel, size_t(k / 2) * kLanes * 2 + 2 * r + k % 2));
-    return;
-  }
-  const uint8_t* scales = panel + m.quant_bytes();
-  const uint8_t* super = scales + m.scale_bytes();
-  size_t group_bytes = m.quant_bytes() / m.n_blocks();
-  for (int b = 0; b < m.n_blocks(); b++, out += kBlock) {
-    const uint8_t* groups = panel + group_bytes * b;
-    const uint8_t* pair = scales + size_t(b) * kLanes * 2;
-    for (int i = 0; i < kBlock; i++) {
-      int j = i / 4, at = 4 * r + i % 4;
-      int nibble = groups[64 * (j % 4) + at] >> (4 * (j / 4)) & 15;
-      switch (m.pack) {
-        case Pack::Q8_0: out[i] = float(groups[64 * j + at] - 128) * half_to_float(u16(pair, r)); break;
-        case Pack::Q8F: {
-          float s;
-          std::memcpy(&s, scales + (size_t(b) * kLanes + r) * 4, 4);
-          out[i] = float(groups[64 * j + at] - 128) * s;
-          break;
-        }
-        case Pack::Q4_0: out[i] = float(nibble - 8) * half_to_float(u16(pair, r)); break;
-        case Pack::MXFP4: out[i] = e8m0_half(scales[size_t(b) * kLanes + r]) * float(kMxfp4[nibble]); break;
-        case Pack::Q4_K:
-        case Pack::Q5_K: {
-          const uint8_t* d = super + size_t(b / 8) * kLanes * 4;
-          if (m.pack == Pack::Q5_K) nibble |= (groups[256 + at] >> j & 1) << 4;
-          float dl = half_to_float(u16(d, r)) * float(pair[r]);
-          out[i] = dl * float(nibble) - half_to_float(u16(d, kLanes + r)) * float(pair[kLanes + r]);
-          break;
-        }
-        default: {  // Q6_K
-          int hi = groups[256 + 64 * (j / 4) + at] >> (2 * (j % 4)) & 3;
-          float d = half_to_float(u16(super + size_t(b / 8) * kLanes * 2, r));
-          out[i] = d * float(int8_t(pair[kLanes * (i / 16) + r])) * float((nibble | hi << 4) - 32);
-        }
-      }
+  int panel = row / kLanes, r = row % kLanes, width = m.group_width(panel);
+  const uint8_t* group = m.group(matrix, panel);
+  for (int step = 0; step < m.n_steps(); step++) {
+    Place<const uint8_t> at = place(m, group, width, panel % kGroup, step);
+    if (m.blocked()) {
+      for (int i = 0; i < kBlock; i++) *out++ = unpack_one(m.pack, at, r, i);
+    } else if (m.pack == Pack::F32) {
+      *out++ = f32_at(at.quants, r);
+    } else if (m.pack == Pack::F16) {
+      *out++ = half_to_float(u16_at(at.quants, r));
+    } else {
+      for (int k = 2 * step; k < std::min(m.cols, 2 * step + 2); k++) *out++ = bf16_to_float(u16_at(at.quants, 2 * r + k % 2));
     }
   }
 }

@@ -18,8 +18,9 @@ class HugeBuffer {
   uint8_t* data() const { return data_; }
 
  private:
-  uint8_t* data_;
-  size_t bytes_;
+  uint8_t* data_;   // at a huge page's start where it is as large as one
+  void* mapped_;
+  size_t mapped_bytes_;
 };
 
 struct PackedMatrix {
