@@ -329,14 +329,14 @@ inline void columns_left(const Matrix& w, const uint8_t* group, int width, int f
   }
 }
 
-// A vector: all panels of the group together, so that the group is read as the one stream it is.
+// Few columns: all panels of the group together, so that the group is read as the one stream it is.
 template <template <class, int, int> class Tile, class T>
-inline void vector(const Matrix& w, const uint8_t* group, int width, int panel, const Column* column) {
-  switch (width) {
-    case 1: return Tile<T, 1, 1>::run(w, group, 1, 0, panel, column);
-    case 2: return Tile<T, 2, 1>::run(w, group, 2, 0, panel, column);
-    case 3: return Tile<T, 3, 1>::run(w, group, 3, 0, panel, column);
-    default: return Tile<T, 4, 1>::run(w, group, 4, 0, panel, column);
+inline void few(const Matrix& w, const uint8_t* group, int width, int panel, const Column* columns, int n) {
+  if (width == kGroup) return columns_left<Tile, T, kGroup, kFewColumns>(w, group, kGroup, 0, panel, columns, n);
+  for (int c = 0; c < n; c++) {
+    if (width == 1) Tile<T, 1, 1>::run(w, group, 1, 0, panel, columns + c);
+    if (width == 2) Tile<T, 2, 1>::run(w, group, 2, 0, panel, columns + c);
+    if (width == 3) Tile<T, 3, 1>::run(w, group, 3, 0, panel, columns + c);
   }
 }
 
@@ -345,8 +345,8 @@ void linear(const Matrix& w, int matrix, int panel, int panel_end, const Column*
   for (; panel < panel_end; panel += kGroup) {
     const uint8_t* group = w.group(matrix, panel);
     int width = w.group_width(panel), p = 0;
-    if (n_columns == 1) {
-      vector<Tile, T>(w, group, width, panel, columns);
+    if (n_columns <= kFewColumns) {
+      few<Tile, T>(w, group, width, panel, columns, n_columns);
       continue;
     }
     for (; p + P <= width; p += P) {

@@ -30,7 +30,7 @@ HugeBuffer::~HugeBuffer() { munmap(mapped_, mapped_bytes_); }
 
 namespace {
 
-// A row of blocks with 32 columns each, in the terms of matrix.h: unsigned quants and their scales.
+// One row of a weight after another, as it is stored or, where no kernel reads that, as Q8_0.
 struct RowReader {
   const SourceWeight& w;
   Pack pack;
@@ -67,61 +67,7 @@ struct RowReader {
     }
     row = requantized.data();
   }
-
-  // Unsigned quants of block b in order of columns.
-  void quants(int b, uint8_t* out) const {
-    switch (pack) {
-      case Pack::Q8_0:
-        for (int i = 0; i < 32; i++) out[i] = uint8_t(row[size_t(b) * 34 + 2 + i] + 128);
-        break;
-      case Pack::Q8F:
-        for (int i = 0; i < 32; i++) out[i] = uint8_t(row[size_t(b) * 32 + i] + 128);
-        break;
-      case Pack::Q4_0:
-        for (int i = 0; i < 16; i++) {
-          out[i] = row[size_t(b) * 18 + 2 + i] & 15;
-          out[i + 16] = row[size_t(b) * 18 + 2 + i] >> 4;
-        }
-        break;
-      case Pack::MXFP4:
-        if (e8m0) {
-          for (int i = 0; i < 16; i++) {
-            out[2 * i] = row[size_t(b) * 16 + i] & 15;
-            out[2 * i + 1] = row[size_t(b) * 16 + i] >> 4;
-          }
-        } else {
-          for (int i = 0; i < 16; i++) {
-            out[i] = row[size_t(b) * 17 + 1 + i] & 15;
-            out[i + 16] = row[size_t(b) * 17 + 1 + i] >> 4;
-          }
-        }
-        break;
-      case Pack::Q4_K:
-      case Pack::Q5_K: {
-        bool fifth = pack == Pack::Q5_K;
-        const uint8_t* block = row + size_t(b / 8) * (fifth ? 176 : 144);
-        const uint8_t* q = block + (fifth ? 48 : 16) + 32 * (b % 8 / 2);
-        for (int i = 0; i < 32; i++) {
-          out[i] = q[i] >> (4 * (b % 2)) & 15;
-          if (fifth) out[i] |= (block[16 + i] >> (b % 8) & 1) << 4;
-        }
-        break;
-      }
-      case Pack::Q6_K: {
-        const uint8_t* block = row + size_t(b / 8) * 210;
-        int part = b % 8 / 4, quarter = b % 4;
-        for (int i = 0; i < 32; i++) {
-          int lo = block[64 * part + 32 * (quarter % 2) + i] >> (4 * (quarter / 2)) & 15;
-          int hi = block[128 + 32 * part + i] >> (2 * quarter) & 3;
-          out[i] = uint8_t(lo | hi << 4);
-        }
-        break;
-      }
-      default: break;
-    }
-  }
 };
-
 
 // Where one panel's bytes of one step are: the first of its sets, which are `stride` apart, and its scales.
 template <class Byte>
@@ -171,37 +117,82 @@ void put_scales(const RowReader& reader, const Matrix& m, int r, int b, const Pl
   }
 }
 
-// Adds row r's quants of one block to the panel's sets.
-void put_quants(const Matrix& m, int r, const uint8_t* q, const Place<uint8_t>& to) {
-  uint8_t* lane = to.quants + 4 * r;
-  if (m.pack == Pack::Q8_0 || m.pack == Pack::Q8F) {
-    for (int j = 0; j < 8; j++) std::memcpy(lane + to.stride * j, q + 4 * j, 4);
-    return;
+// Four bytes of a row: its share of a set.
+uint32_t four(const uint8_t* p) {
+  uint32_t v;
+  std::memcpy(&v, p, 4);
+  return v;
+}
+
+// The low (shift 0) or high (shift 4) halves of columns 0..15 beside those of columns 16..31, as nibbles lie in sets.
+void put_nibbles(const uint8_t* q, int shift, const Place<uint8_t>& to, uint8_t* lane) {
+  constexpr uint32_t kLow = 0x0f0f0f0f;
+  for (int j = 0; j < 4; j++) {
+    uint32_t v = (four(q + 4 * j) >> shift & kLow) | (four(q + 16 + 4 * j) >> shift & kLow) << 4;
+    std::memcpy(lane + to.stride * j, &v, 4);
   }
-  for (int j = 0; j < 4; j++)
-    for (int k = 0; k < 4; k++) lane[to.stride * j + k] = uint8_t((q[4 * j + k] & 15) | (q[16 + 4 * j + k] & 15) << 4);
-  if (m.pack == Pack::Q5_K) {
-    for (int k = 0; k < 4; k++) {
-      uint8_t bits = 0;
-      for (int j = 0; j < 8; j++) bits |= uint8_t((q[4 * j + k] >> 4 & 1) << j);
-      lane[to.stride * 4 + k] = bits;
-    }
-  } else if (m.pack == Pack::Q6_K) {
-    for (int half = 0; half < 2; half++)
-      for (int k = 0; k < 4; k++) {
-        uint8_t bits = 0;
-        for (int j = 0; j < 4; j++) bits |= uint8_t((q[16 * half + 4 * j + k] >> 4 & 3) << (2 * j));
-        lane[to.stride * (4 + half) + k] = bits;
+}
+
+// Row r's quants of block b.
+void put_quants(const RowReader& reader, const Matrix& m, int r, int b, const Place<uint8_t>& to) {
+  const uint8_t* row = reader.row;
+  uint8_t* lane = to.quants + 4 * r;
+  switch (m.pack) {
+    case Pack::Q8_0:
+    case Pack::Q8F: {
+      const uint8_t* q = row + (m.pack == Pack::Q8_0 ? size_t(b) * 34 + 2 : size_t(b) * 32);
+      for (int j = 0; j < 8; j++) {
+        uint32_t v = four(q + 4 * j) ^ 0x80808080;  // + 128
+        std::memcpy(lane + to.stride * j, &v, 4);
       }
+      break;
+    }
+    case Pack::Q4_0:
+    case Pack::MXFP4: {
+      uint8_t mixed[16];
+      const uint8_t* q = row + (m.pack == Pack::Q4_0 ? size_t(b) * 18 + 2 : size_t(b) * 17 + 1);
+      if (reader.e8m0) {  // neighbours share a byte
+        q = row + size_t(b) * 16;
+        for (int i = 0; i < 8; i++) {
+          mixed[2 * i] = uint8_t((q[i] & 15) | q[i + 8] << 4);
+          mixed[2 * i + 1] = uint8_t(q[i] >> 4 | (q[i + 8] & 0xf0));
+        }
+        q = mixed;
+      }
+      for (int j = 0; j < 4; j++) std::memcpy(lane + to.stride * j, q + 4 * j, 4);
+      break;
+    }
+    case Pack::Q4_K:
+    case Pack::Q5_K: {
+      bool fifth = m.pack == Pack::Q5_K;
+      const uint8_t* block = row + size_t(b / 8) * (fifth ? 176 : 144);
+      put_nibbles(block + (fifth ? 48 : 16) + 32 * (b % 8 / 2), 4 * (b % 2), to, lane);
+      if (!fifth) break;
+      uint32_t bits = 0;
+      for (int j = 0; j < 8; j++) bits |= (four(block + 16 + 4 * j) >> (b % 8) & 0x01010101) << j;
+      std::memcpy(lane + to.stride * 4, &bits, 4);
+      break;
+    }
+    case Pack::Q6_K: {
+      const uint8_t* block = row + size_t(b / 8) * 210;
+      int part = b % 8 / 4, quarter = b % 4;
+      put_nibbles(block + 64 * part + 32 * (quarter % 2), 4 * (quarter / 2), to, lane);
+      for (int half = 0; half < 2; half++) {
+        uint32_t bits = 0;
+        const uint8_t* high = block + 128 + 32 * part + 16 * half;
+        for (int j = 0; j < 4; j++) bits |= (four(high + 4 * j) >> (2 * quarter) & 0x03030303) << (2 * j);
+        std::memcpy(lane + to.stride * (4 + half), &bits, 4);
+      }
+      break;
+    }
+    default: break;
   }
 }
 
 void pack_blocked_row(const RowReader& reader, const Matrix& m, int r, uint8_t* group, int width, int in_group) {
-  uint8_t q[kBlock];
   for (int b = 0; b < m.n_steps(); b++) {
     Place<uint8_t> to = place(m, group, width, in_group, b);
-    reader.quants(b, q);
-    put_quants(m, r, q, to);
+    put_quants(reader, m, r, b, to);
     put_scales(reader, m, r, b, to);
   }
 }

@@ -10,6 +10,7 @@ namespace {
 
 constexpr const char* kIsa = "avx2";
 constexpr int kIntPanels = 1, kIntColumns = 3, kFloatPanels = 1, kFloatColumns = 6;
+constexpr int kFewColumns = 1;
 constexpr int kAttentionRows = 2, kAttentionVectors = 4;
 
 struct F { __m256 a, b; };

@@ -10,6 +10,7 @@ namespace {
 
 constexpr const char* kIsa = "avx512";
 constexpr int kIntPanels = 2, kIntColumns = 6, kFloatPanels = 2, kFloatColumns = 10;
+constexpr int kFewColumns = 3;
 constexpr int kAttentionRows = 4, kAttentionVectors = 4;
 
 using F = __m512;

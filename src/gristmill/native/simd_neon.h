@@ -12,6 +12,7 @@ namespace {
 
 constexpr const char* kIsa = "neon";
 constexpr int kIntPanels = 1, kIntColumns = 3, kFloatPanels = 1, kFloatColumns = 5;
+constexpr int kFewColumns = 1;
 constexpr int kAttentionRows = 2, kAttentionVectors = 2;
 
 struct F { float32x4_t v[4]; };

@@ -11,6 +11,7 @@ namespace {
 
 constexpr const char* kIsa = "portable";
 constexpr int kIntPanels = 1, kIntColumns = 2, kFloatPanels = 1, kFloatColumns = 2;
+constexpr int kFewColumns = 1;
 constexpr int kAttentionRows = 2, kAttentionVectors = 4;
 
 typedef float F __attribute__((vector_size(64)));
