@@ -71,6 +71,11 @@ class CodecTokenizer:
     def strips_first_space(self) -> bool:
         return self._strips_first_space
 
+    @property
+    def splits_natively(self) -> bool:
+        """Whether text becomes words without Python: False for a model with an unknown pre-tokenizer pattern."""
+        return self._split is None
+
     def is_special(self, token_id: int) -> bool:
         return token_id in self._special_id_set
 

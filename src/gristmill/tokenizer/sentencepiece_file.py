@@ -12,7 +12,7 @@ from types import MappingProxyType
 from gristmill._tokenizer import Codec
 from gristmill.tokenizer.core import CodecTokenizer, SpecialTokens
 from gristmill.tokenizer.interface import TokenizerError
-from gristmill.tokenizer.kinds import BYTE, LITERAL, SPECIAL, TEXT
+from gristmill.tokenizer.kinds import AFTER_SPACING, BYTE, LITERAL, SPECIAL, TEXT
 from gristmill.tokenizer.special import find_end_ids
 
 _MAX_FILE_BYTES = 64 << 20
@@ -152,7 +152,7 @@ def load_sentencepiece(path: Path, *, adds_bos: bool = True, adds_eos: bool = Fa
     for token_id, piece_type in enumerate(model.types):
         if piece_type in (_UNKNOWN, _CONTROL, _USER_DEFINED):
             text = model.texts[token_id].decode(errors="replace")
-            codec.add_phrase(text, token_id, 0 if piece_type == _USER_DEFINED else SPECIAL)
+            codec.add_phrase(text, token_id, AFTER_SPACING if piece_type == _USER_DEFINED else SPECIAL)
             if piece_type != _USER_DEFINED:
                 special_ids.setdefault(text, token_id)
     special = SpecialTokens(

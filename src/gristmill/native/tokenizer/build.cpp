@@ -148,17 +148,18 @@ class LiteralTexts {
  public:
   explicit LiteralTexts(const Pieces& pieces) : pieces_(pieces) {}
   bool has(const std::string& text) {
-    if (texts_.empty()) {
+    if (!built_) {
+      built_ = true;
       for (size_t i = 0; i < pieces_.texts.size(); ++i) {
-        if (pieces_.kinds[i] != PieceKind::kText) texts_.insert(pieces_.texts[i]);
+        if (pieces_.kinds[i] != PieceKind::kText && !pieces_.texts[i].empty()) texts_.insert(pieces_.texts[i]);
       }
-      texts_.insert(std::string_view());
     }
     return texts_.count(text) != 0;
   }
 
  private:
   const Pieces& pieces_;
+  bool built_ = false;
   std::unordered_set<std::string_view> texts_;
 };
 

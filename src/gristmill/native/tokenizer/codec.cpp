@@ -14,6 +14,21 @@ namespace {
 constexpr char kSpaceMark[] = "\xE2\x96\x81";  // U+2581
 constexpr size_t kMaxIdle = 4;                 // workspaces kept for later calls
 
+// `text` behind `before`, with U+2581 as spaces.
+std::string replace_marks(std::string_view text, std::string_view before = {}) {
+  std::string plain;
+  plain.reserve(before.size() + text.size());
+  plain.append(before);
+  size_t from = 0;
+  for (size_t mark = text.find(kSpaceMark); mark != std::string_view::npos; mark = text.find(kSpaceMark, from)) {
+    plain.append(text, from, mark - from);
+    plain.push_back(' ');
+    from = mark + sizeof kSpaceMark - 1;
+  }
+  plain.append(text, from, std::string_view::npos);
+  return plain;
+}
+
 }  // namespace
 
 // A workspace borrowed for one call, so that threads never share one.
@@ -53,7 +68,17 @@ Codec::Codec(Vocab vocab, PairTable pairs, uint32_t n_ids, const std::array<uint
              CodecOptions options)
     : vocab_(std::move(vocab)), pairs_(std::move(pairs)), n_ids_(n_ids), byte_ids_(byte_ids), options_(options) {
   idle_.reserve(kMaxIdle);
+  may_be_unknown_ = !options_.initial_bytes && options_.unknown != kNone &&
+                    std::find(byte_ids_.begin(), byte_ids_.end(), kNone) != byte_ids_.end();
   if (options_.splitter == Splitter::kNeighbours) index_neighbours();
+}
+
+void Codec::add_phrase(std::string_view text, uint32_t id, uint8_t flags) {
+  if (flags & kAfterSpacing) {
+    symbols_.add(replace_marks(text), id, 0);
+  } else {
+    phrases_.add(text, id, flags);
+  }
 }
 
 uint32_t Codec::find(std::string_view piece) const {
@@ -183,32 +208,36 @@ void Codec::split_and_encode(std::string_view text, Workspace& work, IdBuffer& o
 
 void Codec::encode_text(std::string_view text, bool space_first, Workspace& work, IdBuffer& out) const {
   if (text.empty()) return;
-  const bool has_marks = options_.marks_spaces && text.find(kSpaceMark) != std::string_view::npos;
-  if (options_.space_unless_there && (text[0] == ' ' || text.rfind(kSpaceMark, 0) == 0)) space_first = false;
-  if (!space_first && !has_marks) return split_and_encode(text, work, out);
-  std::string copy;
-  copy.reserve(text.size() + 1);
-  if (space_first) copy.push_back(' ');
-  size_t from = 0;
-  while (has_marks) {
-    const size_t mark = text.find(kSpaceMark, from);
-    if (mark == std::string_view::npos) break;
-    copy.append(text, from, mark - from);
-    copy.push_back(' ');
-    from = mark + sizeof kSpaceMark - 1;
-  }
-  copy.append(text, from, std::string_view::npos);
-  split_and_encode(copy, work, out);
+  const size_t from = out.size();
+  encode_spaced(text, space_first, work, out);
+  if (may_be_unknown_) collapse_unknown(from, out);
 }
 
-// SentencePiece reports neighbouring unknown characters as one unknown token.
-void Codec::collapse_unknown(IdBuffer& out) const {
-  if (options_.initial_bytes || options_.unknown == kNone) return;
+void Codec::encode_spaced(std::string_view text, bool space_first, Workspace& work, IdBuffer& out) const {
+  const bool has_marks = options_.marks_spaces && text.find(kSpaceMark) != std::string_view::npos;
+  if (options_.space_unless_there && (text[0] == ' ' || text.rfind(kSpaceMark, 0) == 0)) space_first = false;
+  if (!space_first && !has_marks) return encode_symbols(text, work, out);
+  encode_symbols(replace_marks(text, space_first ? " " : ""), work, out);
+}
+
+void Codec::encode_symbols(std::string_view text, Workspace& work, IdBuffer& out) const {
+  size_t from = 0;
+  Found found;
+  while (!symbols_.empty(false) && symbols_.find(text, from, false, found)) {
+    split_and_encode(text.substr(from, found.start - from), work, out);
+    out.push(found.id);
+    from = found.end;
+  }
+  split_and_encode(text.substr(from), work, out);
+}
+
+// SentencePiece reports neighbouring unknown characters of a text as one unknown token.
+void Codec::collapse_unknown(size_t from, IdBuffer& out) const {
   const auto unknown = static_cast<int32_t>(options_.unknown);
   int32_t* data = out.data();
-  size_t n = 0;
-  for (size_t i = 0; i < out.size(); ++i) {
-    if (data[i] == unknown && n > 0 && data[n - 1] == unknown) continue;
+  size_t n = from;
+  for (size_t i = from; i < out.size(); ++i) {
+    if (data[i] == unknown && n > from && data[n - 1] == unknown) continue;
     data[n++] = data[i];
   }
   out.resize_down(n);
@@ -227,14 +256,12 @@ void Codec::encode(std::string_view text, bool with_special, IdBuffer& out) {
     space = options_.space_after_phrase;
   }
   encode_text(text.substr(from), space, *work, out);
-  collapse_unknown(out);
 }
 
 void Codec::encode_plain(std::string_view text, IdBuffer& out) {
   Lease work(*this);
   out.reserve_more(text.size() / 4 + 8);
   encode_text(text, false, *work, out);
-  collapse_unknown(out);
 }
 
 void Codec::encode_words(const std::vector<std::string_view>& words, IdBuffer& out) {

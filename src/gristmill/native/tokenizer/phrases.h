@@ -13,6 +13,7 @@ enum PhraseFlags : uint8_t {
   kLeftStrip = 2,   // swallows white space before it
   kRightStrip = 4,  // and after it
   kSingleWord = 8,  // not inside a word
+  kAfterSpacing = 16,  // SentencePiece's user-defined symbols: found once spaces are put and marks replaced
 };
 
 struct Found {
