@@ -152,30 +152,51 @@ void Codec::merge_word(std::string_view word, Workspace& work, IdBuffer& out) co
   }
 }
 
-inline void Codec::encode_word(const char* p, size_t n, const char* readable_end, Workspace& work,
-                               IdBuffer& out) const {
-  if (n > WordCache::kMaxBytes) return merge_word({p, n}, work, out);
-  const WordCache::Key key = WordCache::make_key(p, n, readable_end);
-  out.reserve_more(WordCache::kMaxIds);
-  if (const WordCache::Entry* entry = work.cache.find(key)) {
-    std::memcpy(out.end(), entry->ids, sizeof entry->ids);
-    out.advance(entry->n_ids);
-    return;
-  }
+void Codec::encode_new_word(const char* p, size_t n, const char* readable_end, Workspace& work, IdBuffer& out) const {
   const size_t n_before = out.size();
   merge_word({p, n}, work, out);
   const size_t n_ids = out.size() - n_before;
-  if (n_ids <= WordCache::kMaxIds) work.cache.insert(key, out.data() + n_before, static_cast<uint32_t>(n_ids));
+  if (n > WordCache::kMaxBytes || n_ids == 0 || n_ids > WordCache::kMaxIds) return;
+  work.cache.insert(WordCache::make_key(p, n, readable_end), out.data() + n_before, n_ids);
 }
 
+// Words are found some at a time, so that the cache's memory is on its way before the first is looked up.
 template <class Next>
 void Codec::encode_each(std::string_view text, const Next& next, Workspace& work, IdBuffer& out) const {
+  struct Word {
+    const char* start;
+    size_t size, place;
+    WordCache::Key key;
+  };
+  constexpr size_t kBatch = 32;
+  Word words[kBatch];
   const char* p = text.data();
-  const char* end = p + text.size();
+  const char* const end = p + text.size();
   while (p < end) {
-    const char* word_end = next(p, end);
-    encode_word(p, static_cast<size_t>(word_end - p), end, work, out);
-    p = word_end;
+    size_t n_words = 0;
+    for (; n_words < kBatch && p < end; ++n_words) {
+      Word& word = words[n_words];
+      const char* word_end = next(p, end);
+      word.start = p;
+      word.size = static_cast<size_t>(word_end - p);
+      p = word_end;
+      if (word.size > WordCache::kMaxBytes) continue;
+      word.key = WordCache::make_key(word.start, word.size, end);
+      word.place = WordCache::place(word.key);
+      work.cache.prefetch(word.place);
+    }
+    for (size_t i = 0; i < n_words; ++i) {
+      const Word& word = words[i];
+      const WordCache::Entry* entry =
+          word.size <= WordCache::kMaxBytes ? work.cache.find(word.key, word.place) : nullptr;
+      if (entry == nullptr) {
+        encode_new_word(word.start, word.size, end, work, out);
+        continue;
+      }
+      out.reserve_more(WordCache::kMaxIds);
+      std::memcpy(out.end(), entry->ids, sizeof entry->ids);
+      out.advance(entry->n_ids());
+    }
   }
 }
 
@@ -189,8 +210,7 @@ void Codec::split_and_encode(std::string_view text, Workspace& work, IdBuffer& o
     case Splitter::kQwen2: return with(Cl100k<1>());
     case Splitter::kO200k: return with(O200k());
     case Splitter::kNone:
-      if (!text.empty()) encode_word(text.data(), text.size(), text.data() + text.size(), work, out);
-      return;
+      return encode_each(text, [](const char*, const char* end) { return end; }, work, out);
     case Splitter::kNeighbours: break;
   }
   const auto group = [](char c) { return static_cast<unsigned char>(c) < 0x80 ? static_cast<size_t>(c) : size_t{128}; };
@@ -267,7 +287,7 @@ void Codec::encode_plain(std::string_view text, IdBuffer& out) {
 void Codec::encode_words(const std::vector<std::string_view>& words, IdBuffer& out) {
   Lease work(*this);
   for (const std::string_view word : words) {
-    if (!word.empty()) encode_word(word.data(), word.size(), word.data() + word.size(), *work, out);
+    encode_each(word, [](const char*, const char* end) { return end; }, *work, out);
   }
 }
 

@@ -87,7 +87,8 @@ class Codec {
   void split_and_encode(std::string_view text, Workspace& work, IdBuffer& out) const;
   template <class Next>
   void encode_each(std::string_view text, const Next& next, Workspace& work, IdBuffer& out) const;
-  void encode_word(const char* p, size_t n, const char* readable_end, Workspace& work, IdBuffer& out) const;
+  __attribute__((noinline)) void encode_new_word(const char* p, size_t n, const char* readable_end, Workspace& work,
+                                                 IdBuffer& out) const;
   void merge_word(std::string_view word, Workspace& work, IdBuffer& out) const;
   void push_unmatched(std::string_view bytes, IdBuffer& out) const;
   void collapse_unknown(size_t from, IdBuffer& out) const;
