@@ -119,6 +119,7 @@ NORMALIZER = (3, message((4, 0)))
         (message(*PIECES, piece("x", float("nan")), TRAINER, NORMALIZER), "score 5 is not a number"),
         (message(*PIECES, piece("x", 0, 9), TRAINER, NORMALIZER), "no SentencePiece model"),
         (message((1, 5), TRAINER, NORMALIZER), "no SentencePiece model"),
+        (message(*PIECES, piece("x", 0, 5), TRAINER, NORMALIZER), "piece 5 is of the type unused"),
     ],
 )
 def test_broken_sentencepiece_models(tmp_path: Path, content: bytes, problem: str) -> None:

@@ -125,3 +125,28 @@ def test_decode_replaces_broken_utf8() -> None:
     assert len(ids) > 1
     assert tokenizer.decode(ids[:1]) == "\ufffd"
     assert tokenizer.decode([*ids[:1], *tokenizer.encode("a")]) == "\ufffda"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_parts_are_tokenized_as_one_text(name: str) -> None:
+    tokenizer = get(name)
+    special = next(text for text, i in tokenizer.special_ids.items() if i == tokenizer.eos_ids[0])
+    for i, line in enumerate(random_lines(53, 300)):
+        cut = i % (len(line) + 1)
+        parts = [(special + "user\n", True), (line[:cut] + special, False), (line[cut:], True), (special, True)]
+        ids = tokenizer.encode_parts(parts, add_special=False)
+        # The same text with the user's special token made plain: split where the trusted ones stand.
+        inner = tokenizer.encode_parts([(special, True), ("user\n" + line[:cut] + special + line[cut:], False)])
+        assert ids.count(tokenizer.eos_ids[0]) == 2
+        assert ids[:-1] == inner[len(inner) - len(ids) + 1 :]
+        assert tokenizer.encode_parts([(line, True)]) == tokenizer.encode(line, parse_special=True)
+        assert tokenizer.encode_parts([(line[:cut], False), (line[cut:], False)]) == tokenizer.encode(line)
+
+
+def test_a_special_token_does_not_grow_over_a_border() -> None:
+    tokenizer = ours("qwen2")
+    special = {151643, 151644, 151645}
+    assert not special & set(tokenizer.encode_parts([("<|im_", True), ("end|>", True)]))
+    assert not special & set(tokenizer.encode_parts([("<|im_end", True), ("|>", False)]))
+    with pytest.raises(TokenizerError, match="lone surrogate"):
+        tokenizer.encode_parts([("a", True), ("\udc00", False)])

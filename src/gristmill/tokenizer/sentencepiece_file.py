@@ -112,6 +112,10 @@ def _refuse_unsupported(model: _Model, path: Path) -> None:
     """What changes the ids and is not implemented is refused by name."""
     if model.trainer_int(3, 1) != _BPE:
         raise TokenizerError(f"{path}: trainer_spec.model_type is {model.trainer_int(3, 1)}; supported is 2 (BPE)")
+    if _UNUSED in model.types:
+        raise TokenizerError(
+            f"{path}: piece {model.types.index(_UNUSED)} is of the type unused, which is not supported"
+        )
     if model.trainer_int(24, 0):
         raise TokenizerError(f"{path}: trainer_spec.treat_whitespace_as_suffix is not supported")
     if model.normalizer.get(2):

@@ -263,11 +263,11 @@ void Codec::collapse_unknown(size_t from, IdBuffer& out) const {
   out.resize_down(n);
 }
 
-void Codec::encode(std::string_view text, bool with_special, IdBuffer& out) {
+void Codec::encode(std::string_view text, bool with_special, bool at_start, IdBuffer& out) {
   Lease work(*this);
   out.reserve_more(text.size() / 4 + 8);
   size_t from = 0;
-  bool space = options_.space_first;
+  bool space = at_start ? options_.space_first : options_.space_after_phrase;
   Found found;
   while (!phrases_.empty(with_special) && phrases_.find(text, from, with_special, found)) {
     if (found.start > from) encode_text(text.substr(from, found.start - from), space, *work, out);
@@ -276,12 +276,6 @@ void Codec::encode(std::string_view text, bool with_special, IdBuffer& out) {
     space = options_.space_after_phrase;
   }
   encode_text(text.substr(from), space, *work, out);
-}
-
-void Codec::encode_plain(std::string_view text, IdBuffer& out) {
-  Lease work(*this);
-  out.reserve_more(text.size() / 4 + 8);
-  encode_text(text, false, *work, out);
 }
 
 void Codec::encode_words(const std::vector<std::string_view>& words, IdBuffer& out) {

@@ -71,10 +71,10 @@ class Codec {
   std::string_view bytes_of(uint32_t id) const { return vocab_[id]; }
   uint32_t find(std::string_view piece) const;
 
-  // Valid UTF-8 to ids. Throws std::invalid_argument when a byte has no id.
-  void encode(std::string_view text, bool with_special, IdBuffer& out);
-  // The same for text between added tokens, and for such text that the caller has already split into words.
-  void encode_plain(std::string_view text, IdBuffer& out);
+  // Valid UTF-8 to ids. `at_start`: no added token stands before the text. Throws std::invalid_argument when a byte has
+  // no id.
+  void encode(std::string_view text, bool with_special, bool at_start, IdBuffer& out);
+  // The same for text between added tokens that the caller has already split into words.
   void encode_words(const std::vector<std::string_view>& words, IdBuffer& out);
   // Added tokens of `text` in order.
   std::vector<Found> find_phrases(std::string_view text, bool with_special) const;

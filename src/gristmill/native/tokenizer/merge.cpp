@@ -42,6 +42,8 @@ void PairTable::add(uint32_t left, uint32_t right, Merge merge) {
   }
   slots_[at] = Slot{key, merge};
   ++n_pairs_;
+  const size_t bit = filter_place(key);
+  filter_[bit / 64] |= uint64_t{1} << (bit % 64);
 }
 
 namespace {
