@@ -13,6 +13,7 @@ namespace {
 
 constexpr char kSpaceMark[] = "\xE2\x96\x81";  // U+2581
 constexpr size_t kMaxIdle = 4;                 // workspaces kept for later calls
+constexpr size_t kMaxKept = size_t{1} << 16;   // symbols of the longest word that they keep memory for
 
 // `text` behind `before`, with U+2581 as spaces.
 std::string replace_marks(std::string_view text, std::string_view before = {}) {
@@ -45,6 +46,7 @@ class Codec::Lease {
     if (!work_) work_ = std::make_unique<Workspace>();
   }
   ~Lease() {
+    if (work_->symbols.capacity() > kMaxKept) work_->forget_long_words();
     const std::lock_guard<std::mutex> lock(codec_.idle_mutex_);
     if (codec_.idle_.size() < kMaxIdle) codec_.idle_.push_back(std::move(work_));
   }
@@ -121,34 +123,38 @@ void Codec::merge_word(std::string_view word, Workspace& work, IdBuffer& out) co
     if (id != kNone) return out.push(id);
   }
   if (word.size() >= kNone) throw std::invalid_argument("a text of 4 GiB without a break is too long to tokenize");
-  auto& symbols = work.symbols;
-  auto& starts = work.starts;
-  symbols.clear();
-  starts.clear();
-  for (size_t i = 0; i < word.size();) {
-    starts.push_back(static_cast<uint32_t>(i));
-    if (options_.initial_bytes) {
-      symbols.push_back(byte_ids_[static_cast<unsigned char>(word[i])]);
-      ++i;
-    } else {
-      const size_t length = std::min(utf8_length(static_cast<unsigned char>(word[i])), word.size() - i);
-      symbols.push_back(vocab_.find(word.substr(i, length)));
-      i += length;
-    }
-  }
-  starts.push_back(static_cast<uint32_t>(word.size()));
+  find_symbols(word, work);
   work.tokens.clear();
-  merge_symbols(pairs_, symbols.data(), static_cast<uint32_t>(symbols.size()), work.merge, work.tokens);
+  merge_symbols(pairs_, work.symbols.data(), static_cast<uint32_t>(work.symbols.size()), work.merge, work.tokens);
   out.reserve_more(work.tokens.size());
+  const auto start_of = [&](size_t symbol) -> size_t {
+    return options_.initial_bytes ? symbol : symbol < work.starts.size() ? work.starts[symbol] : word.size();
+  };
   for (size_t i = 0; i < work.tokens.size(); ++i) {
     const Token& token = work.tokens[i];
     if (token.id < n_ids_) {
       out.push(token.id);
-    } else {
-      const uint32_t from = starts[token.start];
-      const size_t next = i + 1 < work.tokens.size() ? work.tokens[i + 1].start : symbols.size();
-      push_unmatched(word.substr(from, starts[next] - from), out);
+      continue;
     }
+    const size_t from = start_of(token.start);
+    const size_t next = i + 1 < work.tokens.size() ? work.tokens[i + 1].start : work.symbols.size();
+    push_unmatched(word.substr(from, start_of(next) - from), out);
+  }
+}
+
+// What merging starts from: bytes, or characters and where each starts.
+void Codec::find_symbols(std::string_view word, Workspace& work) const {
+  work.symbols.clear();
+  work.starts.clear();
+  if (options_.initial_bytes) {
+    for (const char c : word) work.symbols.push_back(byte_ids_[static_cast<unsigned char>(c)]);
+    return;
+  }
+  for (size_t i = 0; i < word.size();) {
+    const size_t length = std::min(utf8_length(static_cast<unsigned char>(word[i])), word.size() - i);
+    work.starts.push_back(static_cast<uint32_t>(i));
+    work.symbols.push_back(vocab_.find(word.substr(i, length)));
+    i += length;
   }
 }
 

@@ -57,8 +57,15 @@ struct Workspace {
   WordCache cache;
   MergeScratch merge;
   std::vector<uint32_t> symbols;
-  std::vector<uint32_t> starts;
+  std::vector<uint32_t> starts;  // of characters, in bytes
   std::vector<Token> tokens;
+
+  void forget_long_words() {
+    merge = {};
+    symbols = {};
+    starts = {};
+    tokens = {};
+  }
 };
 
 class Codec {
@@ -90,6 +97,7 @@ class Codec {
   __attribute__((noinline)) void encode_new_word(const char* p, size_t n, const char* readable_end, Workspace& work,
                                                  IdBuffer& out) const;
   void merge_word(std::string_view word, Workspace& work, IdBuffer& out) const;
+  void find_symbols(std::string_view word, Workspace& work) const;
   void push_unmatched(std::string_view bytes, IdBuffer& out) const;
   void collapse_unknown(size_t from, IdBuffer& out) const;
   void index_neighbours();
