@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizer_lines import random_lines
-from tokenizer_oracles import our_o200k, read_metadata, sentencepiece_oracle
+from tokenizer_oracles import THOROUGH, our_o200k, read_metadata, sentencepiece_oracle
 
 from gristmill.tokenizer.gguf_vocab import load_gguf_vocabulary
 from gristmill.tokenizer.interface import TokenizerError
@@ -136,7 +136,7 @@ def test_the_unbroken_model_loads(tmp_path: Path) -> None:
     assert load_sentencepiece(path).encode("a a") == [1, 3, 4, 3, 4]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=5000 if THOROUGH else 300, deadline=None)
 @given(st.integers(0, 10**6), st.binary(min_size=1, max_size=4))
 def test_mutated_sentencepiece_models(tmp_path_factory: pytest.TempPathFactory, at: int, patch: bytes) -> None:
     good = message(*PIECES, TRAINER, NORMALIZER)
@@ -206,6 +206,9 @@ BROKEN_GGUF: list[tuple[str, Any, str]] = [
     ("token_type", [7] * 9, "something else"),
     ("token_type", [-1] * 9, "something else"),
     ("token_type", ["x"] * 9, "something else"),
+    ("token_type", [1] * 8 + [[1, 2]], "something else"),
+    ("token_type", [1] * 8 + [2**70], "something else"),
+    ("token_type", [1.0] * 9, "something else"),
     ("token_type", [6] * 9, "token 0 is of the type byte"),
     ("merges", None, "merges is missing"),
     ("merges", ["a"], "merge 0 is not two tokens"),
@@ -263,7 +266,7 @@ def test_pieces_too_long_to_merge_are_refused() -> None:
         load_gguf_vocabulary(metadata, "model.gguf")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=2000 if THOROUGH else 200, deadline=None)
 @given(st.data())
 def test_mutated_gguf_metadata(data: st.DataObject) -> None:
     metadata: dict[str, Any] = small_gguf() | {

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tokenizer_lines import random_lines
-from tokenizer_oracles import PATTERNS, normal_vocabulary, read_metadata
+from tokenizer_oracles import PATTERNS, THOROUGH, normal_vocabulary, read_metadata
 
 from gristmill.tokenizer.core import CodecTokenizer
 from gristmill.tokenizer.interface import TokenizerError
@@ -361,3 +363,51 @@ def test_a_byte_without_token_is_an_error_not_a_loss(tmp_path: Path) -> None:
     file.write_text(json.dumps(small()))
     with pytest.raises(TokenizerError, match="no token for byte 0x63"):
         load_tokenizer_json(file).encode("abc")
+
+
+def paths(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Where in a JSON value something could be changed."""
+    keys = list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else []
+    return [path for key in keys for path in [(*at, key), *paths(value[key], (*at, key))]]
+
+
+JUNK = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**63), 2**64),
+    st.floats(allow_nan=False),
+    st.text(max_size=5),
+    st.sampled_from(["NFC", "Split", "ByteLevel", "Metaspace", "Sequence", "Replace", "Strip", "TemplateProcessing"]),
+    st.lists(st.one_of(st.text(max_size=3), st.integers()), max_size=3),
+    st.dictionaries(st.text(max_size=3), st.one_of(st.text(max_size=3), st.integers(0, 9)), max_size=3),
+)
+
+
+@settings(max_examples=3000 if THOROUGH else 300, deadline=None)
+@given(st.data())
+def test_mutated_files(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    """Whatever stands where: a tokenizer that works, or a TokenizerError."""
+    content = small()
+    content["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [split(r"\p{L}+"), BYTE_LEVEL]}
+    content["post_processor"] = llama2_like_template()
+    content = json.loads(json.dumps(content))
+    *parents, last = data.draw(st.sampled_from(paths(content)))
+    at: Any = content
+    for parent in parents:
+        at = at[parent]
+    at[last] = data.draw(JUNK)
+    file = tmp_path_factory.getbasetemp() / "mutated.json"
+    file.write_text(json.dumps(content))
+    try:
+        tokenizer = load_tokenizer_json(file)
+        tokenizer.decode(tokenizer.encode("ab a<s>b", parse_special=True))
+    except TokenizerError:
+        pass
+
+
+def llama2_like_template() -> dict[str, Any]:
+    return {
+        "type": "TemplateProcessing",
+        "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+        "special_tokens": {"<s>": {"id": "<s>", "ids": [3], "tokens": ["<s>"]}},
+    }

@@ -117,7 +117,10 @@ def _token_types(fields: _Fields, n_ids: int) -> bytes:
         return bytes([_NORMAL]) * n_ids
     if len(array) != n_ids:
         raise fields.fail("token_type", f"has {len(array)} entries, but there are {n_ids} tokens")
-    types = np.asarray(array)
+    try:
+        types = np.asarray(array)
+    except (ValueError, TypeError, OverflowError):
+        types = np.empty(0)
     if types.dtype.kind not in "iu" or types.ndim != 1 or types.min() < 0 or types.max() > _BYTE:
         raise fields.fail("token_type", "holds something else than the types 0 to 6")
     return types.astype(np.uint8).tobytes()
