@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -11,6 +12,21 @@ from numpy.typing import NDArray
 
 from gristmill._tokenizer import Codec
 from gristmill.tokenizer.interface import TokenizerError
+
+
+@contextmanager
+def _refusing_bad_text() -> Iterator[None]:
+    """Text that cannot be encoded raises TokenizerError, saying why."""
+    try:
+        yield
+    except UnicodeEncodeError as error:
+        code_point = ord(error.object[error.start])
+        raise TokenizerError(
+            f"text has the lone surrogate U+{code_point:04X} at character {error.start}: "
+            "it is not Unicode text; decode it again or replace that character"
+        ) from None
+    except ValueError as error:
+        raise TokenizerError(f"text: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,46 +87,57 @@ class CodecTokenizer:
     def strips_first_space(self) -> bool:
         return self._strips_first_space
 
+    @property
+    def splits_natively(self) -> bool:
+        """Whether text becomes words without Python: False for a model with an unknown pre-tokenizer pattern."""
+        return self._split is None
+
     def is_special(self, token_id: int) -> bool:
         return token_id in self._special_id_set
 
     def encode(self, text: str, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
         ids: list[int] = self.encode_array(text, parse_special=parse_special).tolist()
-        if not add_special:
-            return ids
-        return [*self._special.prefix_ids, *ids, *self._special.suffix_ids]
+        return self._with_special(ids) if add_special else ids
+
+    def encode_parts(self, parts: Iterable[tuple[str, bool]], *, add_special: bool = True) -> list[int]:
+        with _refusing_bad_text():
+            utf8 = b""
+            phrases: list[tuple[int, int, int]] = []
+            for text, trusted in parts:
+                if trusted:
+                    found = self._codec.find_phrases(text, True)
+                    phrases += [(len(utf8) + start, len(utf8) + end, token_id) for start, end, token_id in found]
+                utf8 += text.encode()
+            ids: list[int] = self._encode_between(utf8, phrases).tolist()
+        return self._with_special(ids) if add_special else ids
 
     def encode_array(self, text: str, *, parse_special: bool = False) -> NDArray[np.int32]:
         """Ids of `text` alone, without BOS and EOS, as int32 [n]: nothing is made for each id."""
-        try:
+        with _refusing_bad_text():
             if self._split is None and (self._normalize is None or text.isascii()):
-                return self._codec.encode(text, parse_special)
-            return self._encode_by_parts(text, parse_special)
-        except UnicodeEncodeError as error:
-            raise TokenizerError(
-                f"text has the lone surrogate U+{ord(text[error.start]):04X} at character {error.start}: "
-                "it is not Unicode text; decode it again or replace that character"
-            ) from None
-        except ValueError as error:
-            raise TokenizerError(f"text: {error}") from None
+                return self._codec.encode(text, parse_special, True)
+            return self._encode_between(text.encode(), self._codec.find_phrases(text, parse_special))
 
-    def _encode_by_parts(self, text: str, parse_special: bool) -> NDArray[np.int32]:
-        utf8 = text.encode()
+    def _with_special(self, ids: list[int]) -> list[int]:
+        ids[:0] = self._special.prefix_ids
+        ids += self._special.suffix_ids
+        return ids
+
+    def _encode_between(self, utf8: bytes, phrases: list[tuple[int, int, int]]) -> NDArray[np.int32]:
+        """The ids of `phrases` (start, end, id, in bytes of `utf8`) and of the texts around them."""
         parts: list[NDArray[np.int32]] = []
-        start = 0
-        for phrase_start, phrase_end, token_id in self._codec.find_phrases(text, parse_special):
-            parts.append(self._encode_plain(utf8[start:phrase_start].decode()))
-            parts.append(np.array([token_id], np.int32))
-            start = phrase_end
-        parts.append(self._encode_plain(utf8[start:].decode()))
-        return np.concatenate(parts)
+        at = 0
+        for start, end, token_id in phrases:
+            parts += [self._encode_plain(utf8[at:start].decode(), at == 0), np.array([token_id], np.int32)]
+            at = end
+        return np.concatenate([*parts, self._encode_plain(utf8[at:].decode(), at == 0)])
 
-    def _encode_plain(self, text: str) -> NDArray[np.int32]:
+    def _encode_plain(self, text: str, at_start: bool) -> NDArray[np.int32]:
         if self._normalize is not None:
             text = self._normalize(text)
         if self._split is not None:
             return self._codec.encode_words(self._split(text))
-        return self._codec.encode_plain(text)
+        return self._codec.encode(text, False, at_start)
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = False) -> str:
         ids = list(ids)

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
 from gristmill._tokenizer import Codec, Splitter
 from gristmill.tokenizer.core import CodecTokenizer, SpecialTokens
 from gristmill.tokenizer.interface import TokenizerError
@@ -116,12 +118,12 @@ def _token_types(fields: _Fields, n_ids: int) -> bytes:
     if len(array) != n_ids:
         raise fields.fail("token_type", f"has {len(array)} entries, but there are {n_ids} tokens")
     try:
-        types = bytes(_to_list(array))
-    except (ValueError, TypeError):
-        types = b"\xff"
-    if max(types) > _BYTE:
+        types = np.asarray(array)
+    except (ValueError, TypeError, OverflowError):
+        types = np.empty(0)
+    if types.dtype.kind not in "iu" or types.ndim != 1 or types.min() < 0 or types.max() > _BYTE:
         raise fields.fail("token_type", "holds something else than the types 0 to 6")
-    return types
+    return types.astype(np.uint8).tobytes()
 
 
 def _load_byte_level(fields: _Fields, tokens: Sequence[Any], types: bytes) -> CodecTokenizer:
@@ -170,12 +172,12 @@ def _finish(
     named = [fields.token_id(name, len(tokens)) for name in ("eos_token_id", "eot_token_id", "eom_token_id")]
     ends = [token_id for token_id in named if token_id is not None]
     special_ids: dict[str, int] = {}
-    for token_id, token_type in enumerate(types):
-        if token_type in (_UNKNOWN, _CONTROL, _USER_DEFINED):
-            text = _as_text(tokens[token_id])
-            codec.add_phrase(text, token_id, 0 if token_type == _USER_DEFINED else SPECIAL)
-            if token_type != _USER_DEFINED:
-                special_ids.setdefault(text, token_id)
+    by_id = np.frombuffer(types, np.uint8)
+    for token_id in np.flatnonzero((by_id >= _UNKNOWN) & (by_id <= _USER_DEFINED)).tolist():
+        text = _as_text(tokens[token_id])
+        codec.add_phrase(text, token_id, 0 if types[token_id] == _USER_DEFINED else SPECIAL)
+        if types[token_id] != _USER_DEFINED:
+            special_ids.setdefault(text, token_id)
     prefix = (bos_id,) if bos_id is not None and fields.flag("add_bos_token", adds_bos) else ()
     suffix = (ends[0],) if ends and fields.flag("add_eos_token", False) else ()
     special = SpecialTokens(

@@ -49,6 +49,14 @@ class Tokenizer(Protocol):
         """
         ...
 
+    def encode_parts(self, parts: Iterable[tuple[str, bool]], *, add_special: bool = True) -> list[int]:
+        """Ids of texts put together, each with whether its special tokens are to be parsed.
+
+        The texts are tokenized as one, so a border between them changes nothing; but a special token is found only
+        within one text that is trusted (True), never in the others (a user's), and never across a border.
+        """
+        ...
+
     def decode(self, ids: Iterable[int], *, skip_special: bool = False) -> str:
         """Text of `ids`; bytes that are not UTF-8 become U+FFFD. Raises TokenizerError for an id out of range."""
         ...

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from gristmill._tokenizer import Codec
 from gristmill.tokenizer.core import CodecTokenizer, SpecialTokens
 from gristmill.tokenizer.interface import TokenizerError
-from gristmill.tokenizer.kinds import BYTE, LITERAL, SPECIAL, TEXT
+from gristmill.tokenizer.kinds import AFTER_SPACING, BYTE, LITERAL, SPECIAL, TEXT
 from gristmill.tokenizer.special import find_end_ids
 
 _MAX_FILE_BYTES = 64 << 20
@@ -112,6 +112,10 @@ def _refuse_unsupported(model: _Model, path: Path) -> None:
     """What changes the ids and is not implemented is refused by name."""
     if model.trainer_int(3, 1) != _BPE:
         raise TokenizerError(f"{path}: trainer_spec.model_type is {model.trainer_int(3, 1)}; supported is 2 (BPE)")
+    if _UNUSED in model.types:
+        raise TokenizerError(
+            f"{path}: piece {model.types.index(_UNUSED)} is of the type unused, which is not supported"
+        )
     if model.trainer_int(24, 0):
         raise TokenizerError(f"{path}: trainer_spec.treat_whitespace_as_suffix is not supported")
     if model.normalizer.get(2):
@@ -152,7 +156,7 @@ def load_sentencepiece(path: Path, *, adds_bos: bool = True, adds_eos: bool = Fa
     for token_id, piece_type in enumerate(model.types):
         if piece_type in (_UNKNOWN, _CONTROL, _USER_DEFINED):
             text = model.texts[token_id].decode(errors="replace")
-            codec.add_phrase(text, token_id, 0 if piece_type == _USER_DEFINED else SPECIAL)
+            codec.add_phrase(text, token_id, AFTER_SPACING if piece_type == _USER_DEFINED else SPECIAL)
             if piece_type != _USER_DEFINED:
                 special_ids.setdefault(text, token_id)
     special = SpecialTokens(

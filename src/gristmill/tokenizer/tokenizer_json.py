@@ -46,7 +46,7 @@ class _Steps:
     space_unless_there: bool = False
 
 
-def load_tokenizer_json(path: Path, beside: ModelFiles = ModelFiles()) -> CodecTokenizer:
+def load_tokenizer_json(path: Path, beside: ModelFiles | None = None) -> CodecTokenizer:
     """The tokenizer of a tokenizer.json with a BPE model. Raises TokenizerError naming the field that is not usable."""
     fields = read_json(path)
     model = fields.child("model")
@@ -172,6 +172,8 @@ def _read_steps(fields: Fields) -> _Steps:
     kinds = [pre.text("type") for pre in pre_tokenizers]
     if "ByteLevel" in kinds:
         return _read_byte_level(normalizers, pre_tokenizers)
+    if not normalizers and not pre_tokenizers:
+        raise fields.fail("pre_tokenizer", "is missing, and no normalizer handles spaces")
     return _read_char_level(normalizers, pre_tokenizers)
 
 
@@ -222,7 +224,7 @@ def _read_char_level(normalizers: list[Fields], pre_tokenizers: list[Fields]) ->
             raise normalizer.fail("type", f"is {kind!r} ; supported are Prepend and Replace that put U+2581")
     if not pre_tokenizers:
         if not replaces:
-            raise TokenizerError(f"{normalizers[0].where if normalizers else 'tokenizer.json'}: no step handles spaces")
+            raise normalizers[0].fail("type", "leaves spaces as they are, and there is no pre_tokenizer")
         return _Steps(False, space_first=prepends, space_each=prepends)
     meta = pre_tokenizers[0]
     if len(pre_tokenizers) > 1 or meta.text("type") != "Metaspace" or prepends or replaces:

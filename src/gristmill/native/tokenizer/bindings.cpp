@@ -124,22 +124,12 @@ Ids take(IdBuffer& buffer) {
   return Ids(data, {n}, owner);
 }
 
-Ids encode(Codec& codec, const nb::str& text, bool with_special) {
+Ids encode(Codec& codec, const nb::str& text, bool with_special, bool at_start) {
   const std::string_view utf8 = view(text, "text", 0);
   IdBuffer buffer;
   {
     nb::gil_scoped_release release;
-    codec.encode(utf8, with_special, buffer);
-  }
-  return take(buffer);
-}
-
-Ids encode_plain(Codec& codec, const nb::str& text) {
-  const std::string_view utf8 = view(text, "text", 0);
-  IdBuffer buffer;
-  {
-    nb::gil_scoped_release release;
-    codec.encode_plain(utf8, buffer);
+    codec.encode(utf8, with_special, at_start, buffer);
   }
   return take(buffer);
 }
@@ -238,8 +228,7 @@ NB_MODULE(_tokenizer, m) {
           },
           "text"_a, "id"_a, "flags"_a)
       .def_prop_ro("n_ids", &Codec::n_ids)
-      .def("encode", &encode, "text"_a, "with_special"_a)
-      .def("encode_plain", &encode_plain, "text"_a)
+      .def("encode", &encode, "text"_a, "with_special"_a, "at_start"_a)
       .def("encode_words", &encode_words, "words"_a)
       .def("find_phrases", &find_phrases, "text"_a, "with_special"_a)
       .def("decode", &decode, "ids"_a)

@@ -14,6 +14,8 @@ namespace {
 
 // Longest piece that takes part in merging; the longest of known vocabularies has 256 bytes. Bounds the work of a load.
 constexpr size_t kMaxPieceBytes = 4096;
+// Where all ways to cut a piece are looked at; SentencePiece's own limit is 16 characters unless told otherwise.
+constexpr size_t kMaxCutPieceBytes = 1024;
 
 [[noreturn]] void fail(const char* what, size_t index, const std::string& why) {
   throw std::invalid_argument(std::string(what) + " " + std::to_string(index) + " " + why);
@@ -148,18 +150,27 @@ class LiteralTexts {
  public:
   explicit LiteralTexts(const Pieces& pieces) : pieces_(pieces) {}
   bool has(const std::string& text) {
-    if (texts_.empty()) {
+    if (!built_) {
+      built_ = true;
       for (size_t i = 0; i < pieces_.texts.size(); ++i) {
-        if (pieces_.kinds[i] != PieceKind::kText) texts_.insert(pieces_.texts[i]);
+        if (pieces_.kinds[i] != PieceKind::kText && !pieces_.texts[i].empty()) texts_.insert(pieces_.texts[i]);
       }
-      texts_.insert(std::string_view());
     }
     return texts_.count(text) != 0;
   }
 
  private:
   const Pieces& pieces_;
+  bool built_ = false;
   std::unordered_set<std::string_view> texts_;
+};
+
+// The left part, the right part and the whole of one merge.
+struct Parts {
+  std::string whole;
+  size_t left_size;
+  std::string_view texts[3];
+  uint64_t hashes[3];
 };
 
 // Merges by rank.
@@ -169,20 +180,38 @@ PairTable make_pairs(const Vocab& vocab, const Pieces& pieces, const std::vector
   PairTable pairs;
   pairs.reserve(merges.size());
   LiteralTexts literals(pieces);
-  std::string left, right;
-  for (size_t i = 0; i < merges.size(); ++i) {
-    spell(merges[i].first, left);
-    spell(merges[i].second, right);
-    const uint32_t left_id = vocab.find(left), right_id = vocab.find(right);
-    left += right;
-    const uint32_t joined = vocab.find(left);
-    if (left_id != kNone && right_id != kNone && joined != kNone) {
-      pairs.add(left_id, right_id, {static_cast<uint32_t>(i), joined});
-      continue;
+  // Memory is what this waits for, so it is asked for some merges ahead.
+  constexpr size_t kBatch = 16;
+  Parts batch[kBatch];
+  std::string right;
+  for (size_t first = 0; first < merges.size(); first += kBatch) {
+    const size_t n = std::min(kBatch, merges.size() - first);
+    for (size_t i = 0; i < n; ++i) {
+      Parts& parts = batch[i];
+      spell(merges[first + i].first, parts.whole);
+      parts.left_size = parts.whole.size();
+      spell(merges[first + i].second, right);
+      parts.whole += right;
+      const std::string_view whole(parts.whole);
+      parts.texts[0] = whole.substr(0, parts.left_size);
+      parts.texts[1] = whole.substr(parts.left_size);
+      parts.texts[2] = whole;
+      for (int k = 0; k < 3; ++k) {
+        parts.hashes[k] = hash_bytes(parts.texts[k].data(), parts.texts[k].size());
+        vocab.prefetch(parts.hashes[k]);
+      }
     }
-    const std::string first(merges[i].first), second(merges[i].second);
-    if (!literals.has(first) && !literals.has(second) && !literals.has(first + second)) {
-      fail("merge", i, "joins or makes a token that the vocabulary does not hold");
+    for (size_t i = 0; i < n; ++i) {
+      uint32_t id[3];
+      for (int k = 0; k < 3; ++k) id[k] = vocab.find(batch[i].texts[k], batch[i].hashes[k]);
+      if (id[0] != kNone && id[1] != kNone && id[2] != kNone) {
+        pairs.add(id[0], id[1], {static_cast<uint32_t>(first + i), id[2]});
+        continue;
+      }
+      const std::string left(merges[first + i].first), last(merges[first + i].second);
+      if (!literals.has(left) && !literals.has(last) && !literals.has(left + last)) {
+        fail("merge", first + i, "joins or makes a token that the vocabulary does not hold");
+      }
     }
   }
   return pairs;
@@ -210,6 +239,7 @@ PairTable make_all_pairs(const Vocab& vocab, uint32_t n_ids, const Rank& rank, c
     if (!vocab.findable(id)) continue;
     const std::string_view piece = vocab[id];
     if (vocab.find(piece) != id) continue;
+    if (piece.size() > kMaxCutPieceBytes) fail("token", id, "has over 1024 bytes; that is not supported");
     for (size_t cut = 1; cut < piece.size(); ++cut) {
       if (!is_cut(piece[cut])) continue;
       const uint32_t left = vocab.find(piece.substr(0, cut));
@@ -219,6 +249,26 @@ PairTable make_all_pairs(const Vocab& vocab, uint32_t n_ids, const Rank& rank, c
     }
   }
   return pairs;
+}
+
+// tiktoken's ranks say which tokens there are, not of which two each is made. Merging a token's bytes by the tokens of
+// lower rank leaves these two, and no other two ever become it. False when some token is not reached in this way.
+bool find_last_pairs(const Base& base, uint32_t n_ids, PairTable& pairs) {
+  pairs.reserve(n_ids);
+  MergeScratch scratch;
+  std::vector<uint32_t> symbols;
+  std::vector<Token> parts;
+  for (uint32_t id = 0; id < n_ids; ++id) {
+    const std::string_view piece = base.vocab[id];
+    if (!base.vocab.findable(id) || piece.size() < 2) continue;
+    symbols.clear();
+    for (const char c : piece) symbols.push_back(base.byte_ids[static_cast<unsigned char>(c)]);
+    parts.clear();
+    merge_symbols(pairs, symbols.data(), static_cast<uint32_t>(symbols.size()), scratch, parts);
+    if (parts.size() != 2 || parts[0].id == kNone || parts[1].id == kNone) return false;
+    pairs.add(parts[0].id, parts[1].id, {id, id});
+  }
+  return true;
 }
 
 std::unique_ptr<Codec> finish(Base base, PairTable pairs, size_t n_ids, CodecOptions options) {
@@ -278,9 +328,12 @@ std::unique_ptr<Codec> build_ranked(const Pieces& pieces, CodecOptions options) 
   };
   Base base = make_vocab(pieces, spell);
   find_single_bytes(base);
-  PairTable pairs = make_all_pairs(base.vocab, static_cast<uint32_t>(pieces.texts.size()),
-                                   [](uint32_t id) { return id; }, [](char) { return true; });
-  return finish(std::move(base), std::move(pairs), pieces.texts.size(), options);
+  const auto n_ids = static_cast<uint32_t>(pieces.texts.size());
+  PairTable pairs;
+  if (!find_last_pairs(base, n_ids, pairs)) {
+    pairs = make_all_pairs(base.vocab, n_ids, [](uint32_t id) { return id; }, [](char) { return true; });
+  }
+  return finish(std::move(base), std::move(pairs), n_ids, options);
 }
 
 }  // namespace gristmill

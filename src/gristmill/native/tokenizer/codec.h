@@ -57,24 +57,31 @@ struct Workspace {
   WordCache cache;
   MergeScratch merge;
   std::vector<uint32_t> symbols;
-  std::vector<uint32_t> starts;
+  std::vector<uint32_t> starts;  // of characters, in bytes
   std::vector<Token> tokens;
+
+  void forget_long_words() {
+    merge = {};
+    symbols = {};
+    starts = {};
+    tokens = {};
+  }
 };
 
 class Codec {
  public:
   Codec(Vocab vocab, PairTable pairs, uint32_t n_ids, const std::array<uint32_t, 256>& byte_ids, CodecOptions options);
 
-  void add_phrase(std::string_view text, uint32_t id, uint8_t flags) { phrases_.add(text, id, flags); }
+  void add_phrase(std::string_view text, uint32_t id, uint8_t flags);
 
   uint32_t n_ids() const { return n_ids_; }
   std::string_view bytes_of(uint32_t id) const { return vocab_[id]; }
   uint32_t find(std::string_view piece) const;
 
-  // Valid UTF-8 to ids. Throws std::invalid_argument when a byte has no id.
-  void encode(std::string_view text, bool with_special, IdBuffer& out);
-  // The same for text between added tokens, and for such text that the caller has already split into words.
-  void encode_plain(std::string_view text, IdBuffer& out);
+  // Valid UTF-8 to ids. `at_start`: no added token stands before the text. Throws std::invalid_argument when a byte has
+  // no id.
+  void encode(std::string_view text, bool with_special, bool at_start, IdBuffer& out);
+  // The same for text between added tokens that the caller has already split into words.
   void encode_words(const std::vector<std::string_view>& words, IdBuffer& out);
   // Added tokens of `text` in order.
   std::vector<Found> find_phrases(std::string_view text, bool with_special) const;
@@ -82,13 +89,17 @@ class Codec {
  private:
   class Lease;
   void encode_text(std::string_view text, bool space_first, Workspace& work, IdBuffer& out) const;
+  void encode_spaced(std::string_view text, bool space_first, Workspace& work, IdBuffer& out) const;
+  void encode_symbols(std::string_view text, Workspace& work, IdBuffer& out) const;
   void split_and_encode(std::string_view text, Workspace& work, IdBuffer& out) const;
   template <class Next>
   void encode_each(std::string_view text, const Next& next, Workspace& work, IdBuffer& out) const;
-  void encode_word(const char* p, size_t n, const char* readable_end, Workspace& work, IdBuffer& out) const;
+  __attribute__((noinline)) void encode_new_word(const char* p, size_t n, const char* readable_end, Workspace& work,
+                                                 IdBuffer& out) const;
   void merge_word(std::string_view word, Workspace& work, IdBuffer& out) const;
+  void find_symbols(std::string_view word, Workspace& work) const;
   void push_unmatched(std::string_view bytes, IdBuffer& out) const;
-  void collapse_unknown(IdBuffer& out) const;
+  void collapse_unknown(size_t from, IdBuffer& out) const;
   void index_neighbours();
 
   Vocab vocab_;
@@ -96,7 +107,9 @@ class Codec {
   uint32_t n_ids_;
   std::array<uint32_t, 256> byte_ids_;
   CodecOptions options_;
+  bool may_be_unknown_ = false;
   Phrases phrases_;
+  Phrases symbols_;  // those with kAfterSpacing
   // [previous][this] for ASCII characters and 128 for the rest: may a piece hold the two side by side?
   std::vector<uint8_t> neighbours_;
 

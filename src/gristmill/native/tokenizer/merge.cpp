@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <functional>
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 namespace gristmill {
 
 void PairTable::reserve(size_t n_pairs) {
@@ -38,14 +42,16 @@ void PairTable::add(uint32_t left, uint32_t right, Merge merge) {
   }
   slots_[at] = Slot{key, merge};
   ++n_pairs_;
+  const size_t bit = filter_place(key);
+  filter_[bit / 64] |= uint64_t{1} << (bit % 64);
 }
 
 namespace {
 
-constexpr uint32_t kSmall = 40;     // up to here a scan for the lowest rank beats the heap
-constexpr uint32_t kWindow = 512;   // symbols merged at a time in longer runs, so that the work stays in the L1 cache
-constexpr uint32_t kOverlap = 64;   // symbols at a window's right end that the next window merges again
-constexpr int kMaxRefusals = 8;     // seams tried before a long run is merged whole
+constexpr uint32_t kSmall = 24;      // up to here a plain scan for the lowest rank is the fastest
+constexpr uint32_t kWindow = 256;    // symbols merged at a time in longer runs, so that all work stays in the L1 cache
+constexpr uint32_t kOverlap = 32;    // symbols at a window's right end that the next window merges again
+constexpr int kMaxRefusals = 8;      // seams tried before a long run is merged whole
 
 void merge_small(const PairTable& pairs, const uint32_t* symbols, uint32_t n, std::vector<Token>& out) {
   uint32_t id[kSmall], start[kSmall], rank[kSmall], joined[kSmall];
@@ -84,6 +90,96 @@ void merge_small(const PairTable& pairs, const uint32_t* symbols, uint32_t n, st
     }
   }
   for (uint32_t i = 0; i < n; ++i) out.push_back({id[i], start[i]});
+}
+
+constexpr uint32_t kBlock = 16;
+constexpr uint32_t kBlocks = kWindow / kBlock;
+static_assert(kBlocks == kBlock, "lowest() looks at as many blocks as there are ranks in one");
+
+// The lowest of 16 ranks. Ranks are below 2^31 - 1, which stands for none.
+constexpr int32_t kNoRank = 0x7FFFFFFF;
+
+#if defined(__SSE2__)
+inline __m128i lower(__m128i a, __m128i b) {
+  const __m128i greater = _mm_cmpgt_epi32(a, b);
+  return _mm_or_si128(_mm_and_si128(greater, b), _mm_andnot_si128(greater, a));
+}
+
+inline int32_t lowest(const int32_t* rank) {
+  const auto* lanes = reinterpret_cast<const __m128i*>(rank);
+  __m128i low = lower(lower(_mm_loadu_si128(lanes), _mm_loadu_si128(lanes + 1)),
+                      lower(_mm_loadu_si128(lanes + 2), _mm_loadu_si128(lanes + 3)));
+  low = lower(low, _mm_shuffle_epi32(low, 0x4E));
+  low = lower(low, _mm_shuffle_epi32(low, 0xB1));
+  return _mm_cvtsi128_si32(low);
+}
+
+inline uint32_t first_of(const int32_t* rank, int32_t wanted) {
+  const auto* lanes = reinterpret_cast<const __m128i*>(rank);
+  const __m128i all = _mm_set1_epi32(wanted);
+  const __m128i low = _mm_packs_epi32(_mm_cmpeq_epi32(_mm_loadu_si128(lanes), all),
+                                      _mm_cmpeq_epi32(_mm_loadu_si128(lanes + 1), all));
+  const __m128i high = _mm_packs_epi32(_mm_cmpeq_epi32(_mm_loadu_si128(lanes + 2), all),
+                                       _mm_cmpeq_epi32(_mm_loadu_si128(lanes + 3), all));
+  return static_cast<uint32_t>(__builtin_ctz(static_cast<unsigned>(_mm_movemask_epi8(_mm_packs_epi16(low, high)))));
+}
+#else
+inline int32_t lowest(const int32_t* rank) {
+  int32_t low = rank[0];
+  for (uint32_t i = 1; i < kBlock; ++i) low = rank[i] < low ? rank[i] : low;
+  return low;
+}
+
+inline uint32_t first_of(const int32_t* rank, int32_t wanted) {
+  uint32_t i = 0;
+  while (rank[i] != wanted) ++i;
+  return i;
+}
+#endif
+
+// Up to kWindow symbols: ranks stay at their places, and the lowest is found by way of the lowest of each 16.
+void merge_window(const PairTable& pairs, const uint32_t* symbols, uint32_t n, std::vector<Token>& out) {
+  int32_t rank[kWindow], block_rank[kBlocks];
+  uint32_t id[kWindow], joined[kWindow];
+  uint16_t next[kWindow], previous[kWindow];
+  const auto look = [&](uint32_t at, uint32_t right) {
+    const Merge merge = pairs.find(id[at], id[right]);
+    rank[at] = merge.rank == kNone ? kNoRank : static_cast<int32_t>(merge.rank);
+    joined[at] = merge.id;
+  };
+  for (uint32_t i = 0; i < n; ++i) {
+    id[i] = symbols[i];
+    next[i] = static_cast<uint16_t>(i + 1);
+    previous[i] = static_cast<uint16_t>(i - 1);
+  }
+  for (uint32_t i = 0; i + 1 < n; ++i) look(i, i + 1);
+  for (uint32_t i = n - 1; i < kWindow; ++i) rank[i] = kNoRank;
+  for (uint32_t block = 0; block < kBlocks; ++block) block_rank[block] = lowest(rank + block * kBlock);
+  for (;;) {
+    const int32_t best = lowest(block_rank);
+    if (best == kNoRank) break;
+    const uint32_t block = first_of(block_rank, best);
+    const uint32_t at = block * kBlock + first_of(rank + block * kBlock, best);
+    const uint32_t gone = next[at];
+    const uint32_t right = next[gone];
+    id[at] = joined[at];
+    rank[gone] = kNoRank;
+    next[at] = static_cast<uint16_t>(right);
+    if (right < n) {
+      previous[right] = static_cast<uint16_t>(at);
+      look(at, right);
+    } else {
+      rank[at] = kNoRank;
+    }
+    if (at > 0) {
+      const uint32_t left = previous[at];
+      look(left, at);
+      block_rank[left / kBlock] = lowest(rank + left / kBlock * kBlock);
+    }
+    block_rank[block] = lowest(rank + block * kBlock);
+    block_rank[gone / kBlock] = lowest(rank + gone / kBlock * kBlock);
+  }
+  for (uint32_t i = 0; i < n; i = next[i]) out.push_back({id[i], i});
 }
 
 // A heap of (rank, position) over a linked list. An entry is stale when its position no longer holds that rank.
@@ -132,6 +228,8 @@ void merge_heap(const PairTable& pairs, const uint32_t* symbols, uint32_t n, Mer
 void merge_run(const PairTable& pairs, const uint32_t* symbols, uint32_t n, MergeScratch& s, std::vector<Token>& out) {
   if (n <= kSmall) {
     merge_small(pairs, symbols, n, out);
+  } else if (n <= kWindow) {
+    merge_window(pairs, symbols, n, out);
   } else {
     merge_heap(pairs, symbols, n, s, out);
   }
@@ -186,7 +284,7 @@ bool merge_windows(const PairTable& pairs, const uint32_t* symbols, uint32_t n, 
 
 void merge_symbols(const PairTable& pairs, const uint32_t* symbols, uint32_t n_symbols, MergeScratch& scratch,
                    std::vector<Token>& out) {
-  if (n_symbols > 2 * kWindow && merge_windows(pairs, symbols, n_symbols, scratch, out)) return;
+  if (n_symbols > kWindow && merge_windows(pairs, symbols, n_symbols, scratch, out)) return;
   merge_run(pairs, symbols, n_symbols, scratch, out);
 }
 

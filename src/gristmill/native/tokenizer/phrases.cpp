@@ -52,16 +52,28 @@ void Phrases::add(std::string_view text, uint32_t id, uint8_t flags) {
   nodes_[node].id = id;
   nodes_[node].flags = flags;
   for (int with_special = (flags & kSpecial) ? 1 : 0; with_special < 2; ++with_special) {
-    starts_[with_special][static_cast<uint8_t>(text[0])] = true;
+    bool& starts = starts_[with_special][static_cast<uint8_t>(text[0])];
+    n_starts_[with_special] += !starts;
+    starts = true;
+    some_start_[with_special] = text[0];
     ++n_[with_special];
   }
 }
 
+// The first byte from `from` on that a phrase may begin with. Usually all begin with the same one.
+size_t Phrases::next_start(std::string_view text, size_t from, bool with_special) const {
+  if (n_starts_[with_special] == 1) {
+    const size_t at = text.find(some_start_[with_special], from);
+    return at == std::string_view::npos ? text.size() : at;
+  }
+  while (from < text.size() && !starts_[with_special][static_cast<uint8_t>(text[from])]) ++from;
+  return from;
+}
+
 bool Phrases::find(std::string_view text, size_t from, bool with_special, Found& found) const {
-  const bool* starts = starts_[with_special];
   const char* end = text.data() + text.size();
-  for (size_t at = from; at < text.size(); ++at) {
-    if (!starts[static_cast<uint8_t>(text[at])]) continue;
+  for (size_t at = next_start(text, from, with_special); at < text.size();
+       at = next_start(text, at + 1, with_special)) {
     uint32_t match = 0;
     size_t match_end = at;
     uint32_t node = 0;

@@ -13,6 +13,7 @@ enum PhraseFlags : uint8_t {
   kLeftStrip = 2,   // swallows white space before it
   kRightStrip = 4,  // and after it
   kSingleWord = 8,  // not inside a word
+  kAfterSpacing = 16,  // SentencePiece's user-defined symbols: found once spaces are put and marks replaced
 };
 
 struct Found {
@@ -37,7 +38,11 @@ class Phrases {
   uint32_t child(uint32_t node, uint8_t byte) const;
 
   std::vector<Node> nodes_{Node{}};
+  size_t next_start(std::string_view text, size_t from, bool with_special) const;
+
   bool starts_[2][256] = {};  // [with_special]: bytes a phrase may begin with
+  int n_starts_[2] = {0, 0};
+  char some_start_[2] = {0, 0};
   uint32_t n_[2] = {0, 0};
 };
 

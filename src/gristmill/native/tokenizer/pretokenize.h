@@ -2,6 +2,7 @@
 // Each `next(p, end)` gives the end of the pretoken that starts at p < end, as a leftmost-first regex would.
 #pragma once
 
+#include "ascii.h"
 #include "unicode.h"
 
 namespace gristmill {
@@ -16,9 +17,13 @@ class PreTokenizer {
     size_t length;
   };
 
-  Char at(const char* p, const char* end) const {
+  GRISTMILL_INLINE Char at(const char* p, const char* end) const {
     const auto byte = static_cast<unsigned char>(*p);
-    if (byte < 0x80) return {classes_[byte], 1};
+    if (byte < 0x80) return {classes_.ascii(byte), 1};
+    return beyond_ascii(p, end);
+  }
+
+  __attribute__((noinline)) Char beyond_ascii(const char* p, const char* end) const {
     size_t length;
     const uint32_t code_point = decode_utf8(p, end, length);
     return {classes_[code_point], length};
@@ -26,6 +31,17 @@ class PreTokenizer {
 
   static bool is_newline(char c) { return c == '\r' || c == '\n'; }
   static bool is_other(uint8_t char_class) { return (char_class & (kLetter | kNumber | kSpace)) == 0; }
+
+  // First character from p on that is no letter.
+  GRISTMILL_INLINE const char* skip_letters(const char* p, const char* end) const {
+    for (;;) {
+      p = skip_ascii_letters(p, end);
+      if (p == end || static_cast<unsigned char>(*p) < 0x80) return p;
+      const Char c = beyond_ascii(p, end);
+      if (!(c.char_class & kLetter)) return p;
+      p += c.length;
+    }
+  }
 
   // First character from p on whose class is outside `wanted`.
   const char* skip(const char* p, const char* end, uint8_t wanted) const {
@@ -93,11 +109,11 @@ class PreTokenizer {
 // 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 class Gpt2 : public PreTokenizer {
  public:
-  const char* next(const char* p, const char* end) const {
+  GRISTMILL_INLINE const char* next(const char* p, const char* end) const {
     if (const size_t n = contraction<false>(p, end)) return p + n;
     const char* q = p + (*p == ' ' && p + 1 < end);
     const Char c = at(q, end);
-    if (c.char_class & kLetter) return skip(q + c.length, end, kLetter);
+    if (c.char_class & kLetter) return skip_letters(q + c.length, end);
     if (c.char_class & kNumber) return skip(q + c.length, end, kNumber);
     if (is_other(c.char_class)) return skip_other(q + c.length, end);
     return skip_space<false>(p, end);
@@ -109,15 +125,15 @@ class Gpt2 : public PreTokenizer {
 template <int kDigits>
 class Cl100k : public PreTokenizer {
  public:
-  const char* next(const char* p, const char* end) const {
+  GRISTMILL_INLINE const char* next(const char* p, const char* end) const {
     if (const size_t n = contraction<true>(p, end)) return p + n;
     const Char c = at(p, end);
     const char* q = p + c.length;
-    if (c.char_class & kLetter) return skip(q, end, kLetter);
+    if (c.char_class & kLetter) return skip_letters(q, end);
     if (c.char_class & kNumber) return skip_numbers(p, end, kDigits);
     if (q < end && !is_newline(*p)) {
       const Char d = at(q, end);
-      if (d.char_class & kLetter) return skip(q + d.length, end, kLetter);
+      if (d.char_class & kLetter) return skip_letters(q + d.length, end);
       if (*p == ' ' && is_other(d.char_class)) return skip_newlines(skip_other(q + d.length, end), end);
     }
     if (is_other(c.char_class)) return skip_newlines(skip_other(q, end), end);
@@ -136,7 +152,7 @@ class Cl100k : public PreTokenizer {
 // \p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+
 class O200k : public PreTokenizer {
  public:
-  const char* next(const char* p, const char* end) const {
+  GRISTMILL_INLINE const char* next(const char* p, const char* end) const {
     const Char c = at(p, end);
     if (const char* word = word_end(p, end, c)) return word + contraction<true>(word, end);
     if (c.char_class & kNumber) return skip_numbers(p, end, 3);

@@ -31,6 +31,7 @@ ClassTable::ClassTable() {
     }
     index_[high] = static_cast<uint16_t>(same);
   }
+  for (uint32_t c = 0; c < 128; ++c) ascii_[c] = (*this)[c];
 }
 
 }  // namespace gristmill

@@ -17,16 +17,21 @@ enum CharClass : uint8_t {
   kLetter = kUpper | kLower | kCaseless,
 };
 
+// The loops over text depend on these being inlined, which compilers judge too dear.
+#define GRISTMILL_INLINE inline __attribute__((always_inline))
+
 // Class of every code point, expanded once from unicode_tables.h.
 class ClassTable {
  public:
   static const ClassTable& get();
+  uint8_t ascii(unsigned char c) const { return ascii_[c]; }
   uint8_t operator[](uint32_t code_point) const {
     return code_point < 0x110000 ? blocks_[index_[code_point >> 8]][code_point & 0xFF] : 0;
   }
 
  private:
   ClassTable();
+  uint8_t ascii_[128];
   uint16_t index_[0x1100];
   uint8_t blocks_[512][256];
 };

@@ -44,9 +44,8 @@ uint32_t Vocab::add(std::string_view piece, bool findable) {
   return id;
 }
 
-uint32_t Vocab::find(std::string_view piece) const {
+uint32_t Vocab::find(std::string_view piece, uint64_t hash) const {
   if (slots_.empty()) return kNone;
-  const uint64_t hash = hash_bytes(piece.data(), piece.size());
   const size_t mask = slots_.size() - 1;
   for (size_t at = hash & mask; slots_[at].id != kNone; at = (at + 1) & mask) {
     if (slots_[at].hash == static_cast<uint32_t>(hash >> 32) && (*this)[slots_[at].id] == piece) return slots_[at].id;

@@ -42,7 +42,14 @@ class Vocab {
     return {arena_.data() + offsets_[id], static_cast<size_t>(offsets_[id + 1] - offsets_[id])};
   }
   bool findable(uint32_t id) const { return findable_[id] != 0; }
-  uint32_t find(std::string_view piece) const;  // kNone when there is none
+  uint32_t find(std::string_view piece) const {  // kNone when there is none
+    return find(piece, hash_bytes(piece.data(), piece.size()));
+  }
+  // The same in two steps, for many pieces at once: ask for the memory of all, then look.
+  uint32_t find(std::string_view piece, uint64_t hash) const;
+  void prefetch(uint64_t hash) const {
+    if (!slots_.empty()) __builtin_prefetch(&slots_[hash & (slots_.size() - 1)]);
+  }
 
  private:
   struct Slot {

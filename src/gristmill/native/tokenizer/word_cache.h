@@ -12,7 +12,7 @@ namespace gristmill {
 class WordCache {
  public:
   static constexpr size_t kMaxBytes = 15;
-  static constexpr size_t kMaxIds = 3;
+  static constexpr size_t kMaxIds = 4;
 
   struct Key {
     uint64_t low, high;
@@ -20,8 +20,8 @@ class WordCache {
   };
   struct Entry {
     Key key;
-    uint32_t n_ids;
-    int32_t ids[kMaxIds];
+    int32_t ids[kMaxIds];  // -1 behind the last
+    size_t n_ids() const { return 1 + size_t{ids[1] >= 0} + size_t{ids[2] >= 0} + size_t{ids[3] >= 0}; }
   };
 
   WordCache() : buckets_(new Bucket[kBuckets]) {
@@ -51,31 +51,33 @@ class WordCache {
     return key;
   }
 
-  const Entry* find(const Key& key) const {
-    const Bucket& bucket = buckets_[place(key)];
+  // Where a key's entry is, if anywhere; `prefetch` asks the memory for it before `find` needs it.
+  static size_t place(const Key& key) {
+    return static_cast<size_t>(fold_multiply(key.low ^ 0x9E3779B97F4A7C15ull, key.high ^ 0xD6E8FEB86659FD93ull)) &
+           (kBuckets - 1);
+  }
+  void prefetch(size_t place) const { __builtin_prefetch(&buckets_[place]); }
+
+  const Entry* find(const Key& key, size_t place) const {
+    const Bucket& bucket = buckets_[place];
     if (bucket.entries[0].key == key) return &bucket.entries[0];
     if (bucket.entries[1].key == key) return &bucket.entries[1];
     return nullptr;
   }
 
-  void insert(const Key& key, const int32_t* ids, uint32_t n_ids) {
+  void insert(const Key& key, const int32_t* ids, size_t n_ids) {
     Bucket& bucket = buckets_[place(key)];
     bucket.entries[1] = bucket.entries[0];
     Entry& entry = bucket.entries[0];
     entry.key = key;
-    entry.n_ids = n_ids;
-    for (uint32_t i = 0; i < kMaxIds; ++i) entry.ids[i] = i < n_ids ? ids[i] : 0;
+    for (size_t i = 0; i < kMaxIds; ++i) entry.ids[i] = i < n_ids ? ids[i] : -1;
   }
 
  private:
-  static constexpr size_t kBuckets = size_t{1} << 15;  // 2 MiB in all
+  static constexpr size_t kBuckets = size_t{1} << 16;  // 2 MiB in all
   struct alignas(64) Bucket {
     Entry entries[2];
   };
-  static size_t place(const Key& key) {
-    return static_cast<size_t>(fold_multiply(key.low ^ 0x9E3779B97F4A7C15ull, key.high ^ 0xD6E8FEB86659FD93ull)) &
-           (kBuckets - 1);
-  }
 
   std::unique_ptr<Bucket[]> buckets_;
 };

@@ -1,0 +1,350 @@
+"""Finding and reading vocabulary files: SentencePiece, tiktoken, GGUF, folders; and what broken ones say."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizer_lines import random_lines
+from tokenizer_oracles import THOROUGH, our_o200k, read_metadata, sentencepiece_oracle
+
+from gristmill.tokenizer.gguf_vocab import load_gguf_vocabulary
+from gristmill.tokenizer.interface import TokenizerError
+from gristmill.tokenizer.load import load_path, load_tokenizer
+from gristmill.tokenizer.sentencepiece_file import load_sentencepiece
+from gristmill.tokenizer.tiktoken_file import load_tiktoken
+
+
+@dataclass
+class FakeCheckpoint:
+    """As much of a checkpoint as loading a tokenizer looks at."""
+
+    path: Path
+    format: str
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+def load(path: Path, format_: str, metadata: Mapping[str, Any] | None = None, override: Path | None = None) -> Any:
+    return load_tokenizer(FakeCheckpoint(path, format_, metadata or {}), override)  # type: ignore[arg-type]
+
+
+def test_sentencepiece_model(data: Path) -> None:
+    tokenizer = load_sentencepiece(data / "tokenizers" / "llama2-tokenizer.model")
+    assert (tokenizer.vocab_size, tokenizer.bos_id, tokenizer.eos_ids) == (32000, 1, (2,))
+    for line in random_lines(71, 1000):
+        expected = sentencepiece_oracle().encode(line)
+        assert tokenizer.encode(line, add_special=False) == expected, line
+        assert tokenizer.encode(line) == [1, *expected]
+        assert tokenizer.decode(expected) == sentencepiece_oracle().decode(expected)
+
+
+@pytest.mark.parametrize("user_defined", [["ab", "abc", "\u2581x", "\n"], []])
+def test_trained_sentencepiece_models(tmp_path: Path, user_defined: list[str]) -> None:
+    """Models of other shapes than Llama's: user-defined symbols, no byte pieces, no dummy prefix."""
+    sentencepiece = pytest.importorskip("sentencepiece")
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("the cat sat on the mat, abc abcabc\nwho let the dogs out? x xx\n" * 50)
+    for byte_fallback in (False, True):
+        for prefix in (False, True):
+            sentencepiece.SentencePieceTrainer.train(
+                input=str(corpus),
+                model_prefix=str(tmp_path / "m"),
+                model_type="bpe",
+                vocab_size=320 if byte_fallback else 60,
+                hard_vocab_limit=False,
+                byte_fallback=byte_fallback,
+                add_dummy_prefix=prefix,
+                normalization_rule_name="identity",
+                remove_extra_whitespaces=False,
+                user_defined_symbols=user_defined,
+                minloglevel=2,
+            )
+            theirs = sentencepiece.SentencePieceProcessor(str(tmp_path / "m.model"))
+            mine = load_sentencepiece(tmp_path / "m.model")
+            for line in ["the cat", "abcabx x", "  a\nb ", "\u2581x?!", "zzé😀qq", "xabc", *random_lines(72, 300)]:
+                assert mine.encode(line, add_special=False) == theirs.encode(line), line
+
+
+def varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def message(*fields: tuple[int, int | bytes]) -> bytes:
+    out = b""
+    for number, value in fields:
+        if isinstance(value, int):
+            out += varint(number << 3) + varint(value & (1 << 64) - 1)
+        else:
+            out += varint(number << 3 | 2) + varint(len(value)) + value
+    return out
+
+
+def piece(text: str, score: float, kind: int = 1) -> tuple[int, bytes]:
+    return (1, message((1, text.encode())) + varint(2 << 3 | 5) + struct.pack("<f", score) + message((3, kind)))
+
+
+PIECES = [piece("<unk>", 0, 2), piece("<s>", 0, 3), piece("</s>", 0, 3), piece("\u2581", 0), piece("a", -1)]
+TRAINER = (2, message((3, 2)))
+NORMALIZER = (3, message((4, 0)))
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", "model_type"),
+        (b"\xff" * 30, "no SentencePiece model"),
+        (message(*PIECES, TRAINER, NORMALIZER)[:-1], "no SentencePiece model"),
+        (message(*PIECES, (2, message((3, 1))), NORMALIZER), "model_type is 1"),
+        (message(*PIECES, TRAINER), "remove_extra_whitespaces"),
+        (message(*PIECES, TRAINER, (3, message((4, 0), (2, b"map")))), "character map"),
+        (message(*PIECES, TRAINER, (3, message((4, 0), (5, 0)))), "escape_whitespaces"),
+        (message(*PIECES, (2, message((3, 2), (24, 1))), NORMALIZER), "treat_whitespace_as_suffix"),
+        (message(*PIECES, (2, message((3, 2), (41, 5))), NORMALIZER), r"ids \[0, 5, 2\], but there are 5 pieces"),
+        (message(TRAINER, NORMALIZER), "there are 0 pieces"),
+        (message(*PIECES, piece("<0x-1>", 0, 6), TRAINER, NORMALIZER), "token 5 is of the type byte"),
+        (message(*PIECES, piece("x", float("nan")), TRAINER, NORMALIZER), "score 5 is not a number"),
+        (message(*PIECES, piece("x", 0, 9), TRAINER, NORMALIZER), "no SentencePiece model"),
+        (message((1, 5), TRAINER, NORMALIZER), "no SentencePiece model"),
+        (message(*PIECES, piece("x", 0, 5), TRAINER, NORMALIZER), "piece 5 is of the type unused"),
+    ],
+)
+def test_broken_sentencepiece_models(tmp_path: Path, content: bytes, problem: str) -> None:
+    path = tmp_path / "tokenizer.model"
+    path.write_bytes(content)
+    with pytest.raises(TokenizerError, match=problem) as error:
+        load_sentencepiece(path)
+    assert str(path) in str(error.value)
+
+
+def test_the_unbroken_model_loads(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.model"
+    path.write_bytes(message(*PIECES, TRAINER, NORMALIZER))
+    assert load_sentencepiece(path).encode("a a") == [1, 3, 4, 3, 4]
+
+
+@settings(max_examples=5000 if THOROUGH else 300, deadline=None)
+@given(st.integers(0, 10**6), st.binary(min_size=1, max_size=4))
+def test_mutated_sentencepiece_models(tmp_path_factory: pytest.TempPathFactory, at: int, patch: bytes) -> None:
+    good = message(*PIECES, TRAINER, NORMALIZER)
+    at %= len(good)
+    path = tmp_path_factory.getbasetemp() / "mutated.model"
+    path.write_bytes(good[:at] + patch + good[at + len(patch) :])
+    try:
+        tokenizer = load_sentencepiece(path)
+        tokenizer.decode(tokenizer.encode("a b\u00e9"))
+    except TokenizerError:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", "0 ranks"),
+        (b"YQ== 0\nYg==", "line 2 is not a token"),
+        (b"YQ== 0\nYg== x", "line 2 is not a token"),
+        (b"YQ 0", "line 1 is not a token"),
+        (b"YQ== 0\nYg== 0", "line 2"),
+        (b"YQ== -1", "line 1"),
+        (b"YQ== 99999999999", "line 1"),
+        (b"YQ== 0\nYg== 2", "lines are missing"),
+        (b"YQ== 0\nYg== 1", "has 2 ranks; known are 199998"),
+    ],
+)
+def test_broken_tiktoken_files(tmp_path: Path, content: bytes, problem: str) -> None:
+    path = tmp_path / "x.tiktoken"
+    path.write_bytes(content)
+    with pytest.raises(TokenizerError, match=problem) as error:
+        load_tiktoken(path)
+    assert str(path) in str(error.value)
+    zipped = tmp_path / "x.tiktoken.gz"
+    zipped.write_bytes(gzip.compress(content)[:-3])
+    with pytest.raises(TokenizerError, match="gzip"):
+        load_tiktoken(zipped)
+
+
+def small_gguf() -> dict[str, Any]:
+    tokens = ["a", "b", "ab", "\u0120", *(f"<0x{i:02X}>" for i in range(3)), "<s>", "x y"]
+    return {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "qwen2",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": [1, 1, 1, 1, 1, 1, 1, 3, 4],
+        "tokenizer.ggml.merges": ["a b"],
+        "tokenizer.ggml.scores": [0.0] * len(tokens),
+        "tokenizer.ggml.bos_token_id": 7,
+    }
+
+
+BROKEN_GGUF: list[tuple[str, Any, str]] = [
+    ("model", None, "model is None"),
+    ("model", "bert", "model is 'bert'"),
+    ("model", 3, "model is 3, not a string"),
+    ("pre", None, "pre is None"),
+    ("pre", "nope", "pre is 'nope'; supported are .*qwen2"),
+    ("tokens", None, "tokens is missing"),
+    ("tokens", [], "tokens is missing"),
+    ("tokens", "abc", "tokens is 'abc', not an array"),
+    ("tokens", 5, "tokens is 5, not an array"),
+    ("tokens", [1] * 9, "neither str nor bytes"),
+    ("tokens", ["c"] * 9, "merge 0 joins"),
+    ("tokens", ["a"], "token_type has 9 entries"),
+    ("token_type", [1] * 8, "has 8 entries"),
+    ("token_type", [7] * 9, "something else"),
+    ("token_type", [-1] * 9, "something else"),
+    ("token_type", ["x"] * 9, "something else"),
+    ("token_type", [1] * 8 + [[1, 2]], "something else"),
+    ("token_type", [1] * 8 + [2**70], "something else"),
+    ("token_type", [1.0] * 9, "something else"),
+    ("token_type", [6] * 9, "token 0 is of the type byte"),
+    ("merges", None, "merges is missing"),
+    ("merges", ["a"], "merge 0 is not two tokens"),
+    ("merges", [""], "merge 0 is not two tokens"),
+    ("merges", ["a q"], "merge 0 joins or makes"),
+    ("merges", [b"\xff a"], "merge 0 joins or makes"),
+    ("bos_token_id", 9, "bos_token_id is 9, but the vocabulary has 9 tokens"),
+    ("bos_token_id", -1, "bos_token_id is -1"),
+    ("bos_token_id", "1", "bos_token_id is '1'"),
+    ("eos_token_id", 2**32, "eos_token_id is 4294967296"),
+    ("eot_token_id", 99, "eot_token_id is 99"),
+    ("add_bos_token", "yes", "add_bos_token is 'yes', not a bool"),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "problem"), BROKEN_GGUF)
+def test_broken_gguf_vocabularies(key: str, value: Any, problem: str) -> None:
+    metadata = small_gguf()
+    metadata["tokenizer.ggml." + key] = value
+    with pytest.raises(TokenizerError, match=problem) as error:
+        load_gguf_vocabulary(metadata, "model.gguf")
+    assert "model.gguf" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "problem"),
+    [
+        ("scores", None, "scores is missing"),
+        ("scores", [0.0], "but 1 scores"),
+        ("scores", [float("nan")] * 9, "score 0 is not a number"),
+        ("scores", ["x"] * 9, "tokens or scores"),
+        ("unknown_token_id", 9, "unknown_token_id is 9"),
+        ("token_type", [6] * 9, "token 0 is of the type byte"),
+    ],
+)
+def test_broken_sentencepiece_vocabularies_in_gguf(key: str, value: Any, problem: str) -> None:
+    metadata = small_gguf() | {"tokenizer.ggml.model": "llama"}
+    metadata["tokenizer.ggml." + key] = value
+    with pytest.raises(TokenizerError, match=problem):
+        load_gguf_vocabulary(metadata, "model.gguf")
+
+
+def test_the_unbroken_metadata_load() -> None:
+    tokenizer = load_gguf_vocabulary(small_gguf(), "model.gguf")
+    assert tokenizer.encode("abba b") == [2, 1, 0, 3, 1]
+    # User-defined tokens are ordinary vocabulary and always found; control tokens only when asked for.
+    assert tokenizer.encode("ax yb") == [0, 8, 1]
+    assert tokenizer.encode("a<s>", parse_special=True) == [0, 7]
+
+
+def test_pieces_too_long_to_merge_are_refused() -> None:
+    metadata = small_gguf() | {"tokenizer.ggml.tokens": [*small_gguf()["tokenizer.ggml.tokens"][:-1], "x" * 5000]}
+    metadata["tokenizer.ggml.token_type"] = [1] * 9
+    with pytest.raises(TokenizerError, match="token 8 has 5000 bytes"):
+        load_gguf_vocabulary(metadata, "model.gguf")
+
+
+@settings(max_examples=2000 if THOROUGH else 200, deadline=None)
+@given(st.data())
+def test_mutated_gguf_metadata(data: st.DataObject) -> None:
+    metadata: dict[str, Any] = small_gguf() | {
+        "tokenizer.ggml.model": data.draw(st.sampled_from(["gpt2", "llama"])),
+        "tokenizer.ggml.eos_token_id": 2,
+    }
+    junk = st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(-(2**63), 2**64),
+        st.floats(),
+        st.text(),
+        st.binary(),
+        st.lists(st.one_of(st.text(), st.binary(), st.integers(-1, 300), st.floats()), max_size=10),
+    )
+    key = data.draw(st.sampled_from(sorted(metadata)))
+    if data.draw(st.booleans()) and isinstance(metadata[key], list):
+        metadata[key] = list(metadata[key])
+        metadata[key][data.draw(st.integers(0, len(metadata[key]) - 1))] = data.draw(junk)
+    else:
+        metadata[key] = data.draw(junk)
+    try:
+        tokenizer = load_gguf_vocabulary(metadata, "model.gguf")
+        tokenizer.decode(tokenizer.encode("ab a <s>x y", parse_special=True))
+    except TokenizerError:
+        pass
+
+
+def test_checkpoint_with_the_vocabulary_inside() -> None:
+    tokenizer = load(Path("model.gguf"), "gguf", read_metadata("qwen2"))
+    assert tokenizer.encode("Hello world") == [9707, 1879]
+
+
+def test_llama2c_checkpoint_and_its_tokenizer(data: Path, tmp_path: Path) -> None:
+    model = data / "models" / "aidreams260K.bin"
+    metadata = {"vocab_size": -512}
+    tokenizer = load(model, "llama2c", metadata, data / "models" / "aidreams-tok512.bin")
+    assert tokenizer.vocab_size == 512
+    shutil.copyfile(data / "models" / "aidreams-tok512.bin", tmp_path / "tokenizer.bin")
+    beside = load(tmp_path / "model.bin", "llama2c", metadata)
+    assert beside.encode("I dream") == tokenizer.encode("I dream")
+    with pytest.raises(TokenizerError, match="has 512 tokens, but the model has 32000"):
+        load(tmp_path / "model.bin", "llama2c", {"vocab_size": 32000})
+
+
+def test_model_folders(data: Path, tmp_path: Path) -> None:
+    source = data / "tokenizers"
+    with pytest.raises(TokenizerError, match="holds none of") as error:
+        load(tmp_path, "safetensors")
+    assert "--tokenizer FILE" in str(error.value)
+    shutil.copyfile(source / "o200k_base.tiktoken.gz", tmp_path / "o200k_base.tiktoken.gz")
+    assert load(tmp_path, "gpt-oss").encode("Hello") == our_o200k().encode("Hello")
+    shutil.copyfile(source / "llama2-tokenizer.model", tmp_path / "tokenizer.model")
+    assert load(tmp_path, "safetensors").encode("Hello") == [1, 15043]
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"add_bos_token": False, "add_eos_token": True}))
+    assert load(tmp_path, "safetensors").encode("Hello") == [15043, 2]
+
+
+@pytest.mark.parametrize("name", ["missing.json", "tokenizer.txt"])
+def test_files_of_no_known_kind(tmp_path: Path, name: str) -> None:
+    (tmp_path / "tokenizer.txt").write_text("x")
+    with pytest.raises(TokenizerError, match=name):
+        load_path(tmp_path / name)
+
+
+def test_end_ids_of_a_folder(tmp_path: Path) -> None:
+    model = {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]}
+    pre = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
+    added = [{"id": 3 + i, "content": f"<|{name}|>", "special": True} for i, name in enumerate(["s", "im_end", "x"])]
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"model": model, "pre_tokenizer": pre, "added_tokens": added}))
+    config = {"bos_token": {"content": "<|s|>"}, "eos_token": "<|x|>", "add_bos_token": True}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    (tmp_path / "config.json").write_text(json.dumps({"eos_token_id": 0}))
+    assert load_path(tmp_path).eos_ids == (5, 0, 4)
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [5, 1]}))
+    assert load_path(tmp_path).eos_ids == (5, 1, 4)
+    assert load_path(tmp_path).encode("ab") == [3, 2]
+    for bad in ([6], "x", [True], -1, 2**40):
+        (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": bad}))
+        with pytest.raises(TokenizerError, match="eos_token_id"):
+            load_path(tmp_path)
