@@ -165,7 +165,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
     parser.add_argument("--llama-bin", type=Path, required=True, help="folder of llama-bench and llama-completion")
-    parser.add_argument("--gristmill", default="gristmill", help="command, if not on the path")
+    mine = f"{shlex.quote(sys.executable)} -m gristmill"
+    parser.add_argument("--gristmill", default=mine, help="command [default: this Python's own]")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("-p", "--prompt", type=int, default=512)
