@@ -30,7 +30,7 @@ lint: $(VENV)/.tested-with
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.tested-with
-	$(BIN)/python benchmarks/compare_llama_cpp.py --help
+	$(BIN)/python benchmarks/kernels.py
 
 $(VENV)/.tools:
 	$(PYTHON) -m venv $(VENV)

@@ -33,7 +33,7 @@ def _isas() -> list[str]:
 
 @pytest.fixture(params=_isas(), scope="module")
 def cpu(request: pytest.FixtureRequest) -> CpuOps:
-    return CpuOps(2, request.param)
+    return CpuOps(2, request.param, n_exact=0)
 
 
 def random_weight(qtype: QType, shape: tuple[int, ...], seed: int = 0) -> Weight:
@@ -311,3 +311,12 @@ def test_a_wrong_shape_is_an_error_and_not_a_crash(cpu: CpuOps) -> None:
 def test_an_unknown_instruction_set_is_named() -> None:
     with pytest.raises(ValueError, match="'sse9' is not one of auto"):
         CpuOps(1, "sse9")
+
+
+def test_small_matrices_meet_exact_activations() -> None:
+    """Up to n_exact elements nothing is rounded; one row more and activations become int8."""
+    ops = CpuOps(1, n_exact=64 * 512)
+    x = np.random.default_rng(0).normal(size=(2, 512)).astype(np.float32)
+    small, large = random_weight(QType.Q8_0, (64, 512)), random_weight(QType.Q8_0, (65, 512))
+    gaps = [np.abs(ops.linear(x, ops.put([w])) - REFERENCE.linear(x, REFERENCE.put([w]))).max() for w in (small, large)]
+    assert gaps[0] < 1e-4 < gaps[1]

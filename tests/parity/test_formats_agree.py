@@ -171,12 +171,13 @@ def trained(request: pytest.FixtureRequest) -> tuple[Oracle, list[int]]:
 
 @pytest.mark.parametrize("qtype", ["Q8_0", "Q4_0", "MXFP4"])
 def test_trained_models(qtype: str, trained: tuple[Oracle, list[int]], tmp_path: Path) -> None:
-    """Trained models, read on text drawn from themselves, lose no more than int8 activations make them lose.
-
-    What that is differs widely: 1e-4 of KL for the one, 2e-2 for the other, whose few dimensions hold outliers.
+    """Trained models, read on text drawn from themselves. They are small enough for the engine to spare them int8
+    activations, which would cost one of them, whose few dimensions hold outliers, 2e-2 of KL.
     """
     model, ids = trained
     rows_of_172 = "ffn_down"  # not a multiple of 32: such a tensor stays float16
     path = tmp_path / "trained.gguf"
     oracle = save_gguf(model, path, lambda name: Type.F16 if rows_of_172 in name else Type[qtype])
-    assert_no_worse_than_int8(oracle, ids)
+    found = agreement(oracle, ids, logits_of(oracle, ids))
+    assert found.mean_kl <= MAX_KL, found
+    assert found.top1 >= MIN_TOP1, found

@@ -37,6 +37,7 @@ const Kernels* find_kernels(const std::string& isa) {
 
 // Work on fewer numbers than this is done by the calling thread: waking another would take longer.
 constexpr int64_t kAlone = 16384;
+constexpr int kFewColumns = 3;  // up to so many, reading the weights takes longer than multiplying them
 
 }  // namespace
 
@@ -97,8 +98,9 @@ void Ops::plan(const Linear& w, int matrix, const Column* columns, int n_columns
   for (int part = 0; part < int(w.parts.size()); part++) {
     const Matrix& m = w.parts[part]->matrix;
     int panels = m.n_panels();
-    // Several tasks a thread even out what the system takes away; 4 to 16 panels keep a task's weights in the cache.
-    int step = std::clamp(panels / (n_threads * 8) / 4 * 4, 4, n_columns > 1 ? 4 : 16);
+    // A few tasks a thread even out what the system takes away. For a vector they are long, as memory is read best in
+    // long stretches; for a matrix four panels stay in the cache while all columns pass over them.
+    int step = n_columns > kFewColumns ? kGroup : std::clamp(panels / (n_threads * 4) / kGroup * kGroup, kGroup, 256);
     int column_step = n_columns;
     if (n_columns > 120 && panels / step < n_threads * 4) column_step = 60;
     for (int p = 0; p < panels; p += step)

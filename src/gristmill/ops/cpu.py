@@ -23,13 +23,20 @@ _REQUANTIZED = frozenset({QType.Q4_1, QType.Q5_0, QType.Q5_1, QType.Q2_K, QType.
 
 
 class CpuOps:
-    """Implements `interface.Ops`. n_threads None: `default_threads`. isa: auto, avx512, avx2, neon or portable."""
+    """Implements `interface.Ops`.
+
+    n_threads  None: `default_threads`
+    isa        auto, avx512, avx2, neon or portable; None: what GRISTMILL_ISA says, otherwise auto
+    n_exact    matrices of blocked types with up to so many elements are kept as float32: too small to gain speed from
+               int8 activations, and the models that have such matrices lose the most by them
+    """
 
     name = "cpu"
 
-    def __init__(self, n_threads: int | None = None, isa: str | None = None) -> None:
+    def __init__(self, n_threads: int | None = None, isa: str | None = None, n_exact: int = 1 << 15) -> None:
         if n_threads is not None and not 1 <= n_threads <= 1024:
             raise ValueError(f"threads must be between 1 and 1024, not {n_threads}")
+        self._n_exact = n_exact
         self._native = _kernels.Ops(n_threads or default_threads(), isa or os.environ.get("GRISTMILL_ISA", "auto"))
 
     @property
@@ -45,7 +52,7 @@ class CpuOps:
         return _kernels.linear_of([self._pack(w) for w in weights], flat_bias)
 
     def _pack(self, weight: Weight) -> _kernels.Packed:
-        if weight.qtype is QType.Q8_GROUPS and not _groups_fit(weight):
+        if not self._has_kernel(weight):
             weight = _as_float32(weight)
         *experts, rows, cols = weight.shape
         n_matrices = experts[0] if experts else 1
@@ -57,6 +64,14 @@ class CpuOps:
         return self._native.pack(
             weight.qtype.label, weight.data, n_matrices, stored_rows, cols, scales, weight.row_order
         )
+
+    def _has_kernel(self, weight: Weight) -> bool:
+        """Whether the weight is packed as it is (or as Q8_0) rather than as float32."""
+        if weight.qtype in (QType.F32, QType.F16, QType.BF16):
+            return True
+        if weight.qtype is QType.Q8_GROUPS and not _groups_fit(weight):
+            return False
+        return weight.shape[-2] * weight.shape[-1] > self._n_exact
 
     def put_vector(self, values: F32) -> F32:
         return np.ascontiguousarray(values, np.float32)

@@ -1,0 +1,69 @@
+"""How fast the linear kernels are, by number type and columns: GB/s of weights and GFLOP/s. Run it alone.
+
+python benchmarks/kernels.py --threads 2 --rows 16384 --cols 4096
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gristmill.formats.checkpoint import Weight
+from gristmill.formats.qtypes import QType
+from gristmill.ops.cpu import CpuOps
+
+TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q5_k", "q6_k", "mxfp4")
+COLUMNS = (1, 2, 4, 16, 128)
+
+
+def random_weight(qtype: QType, shape: tuple[int, int], rng: np.random.Generator) -> Weight:
+    """Random bytes whose scales are harmless: speed does not depend on values, but denormal numbers would be slow."""
+    n_blocks = shape[0] * shape[1] // qtype.block_size
+    data = rng.integers(0, 256, n_blocks * qtype.block_bytes, dtype=np.uint8)
+    data &= 0x3B  # no exponent of a half, bfloat16 or float is then huge
+    return Weight("random", data, qtype, shape)
+
+
+def best_of(n: int, ops: CpuOps, x: NDArray[np.float32], packed: Sequence[object]) -> float:
+    """Least seconds of one product, each time with another copy of the weight."""
+    best = np.inf
+    for i in range(n):
+        start = time.perf_counter()
+        ops.linear(x, packed[i % len(packed)])
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--isa", default="auto")
+    parser.add_argument("--rows", type=int, default=16384)
+    parser.add_argument("--cols", type=int, default=4096)
+    args = parser.parse_args()
+    ops, rng = CpuOps(args.threads, args.isa), np.random.default_rng(0)
+    print(f"{ops.isa}, {ops.n_threads} threads, {args.rows} x {args.cols}: GB/s read / GFLOP/s, by columns")
+    print("type    pack GB/s " + "".join(f"{n:>18}" for n in COLUMNS))
+    for label in TYPES:
+        qtype = next(q for q in QType if q.label == label)
+        weight = random_weight(qtype, (args.rows, args.cols), rng)
+        start = time.perf_counter()
+        packed = [ops.put([weight])]
+        pack_s = time.perf_counter() - start
+        while len(packed) * len(weight.data) < 256e6:  # more than any cache holds
+            packed.append(ops.put([weight]))
+        cells = []
+        for n in COLUMNS:
+            x = rng.normal(size=(n, args.cols)).astype(np.float32)
+            seconds = best_of(3 if n > 16 else 12, ops, x, packed)
+            flop = 2 * n * args.rows * args.cols
+            cells.append(f"{len(weight.data) / seconds / 1e9:9.1f} / {flop / seconds / 1e9:6.0f}")
+        print(f"{label:7} {len(weight.data) / pack_s / 1e9:9.2f} " + "".join(cells))
+
+
+if __name__ == "__main__":
+    main()
