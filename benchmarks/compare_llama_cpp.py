@@ -73,7 +73,7 @@ def run(command: Sequence[str]) -> Run:
 
     A child's peak memory starts at that of the process that started it, so this one must stay small: no numpy here.
     """
-    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         start = time.perf_counter()
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
         _, status, usage = os.wait4(process.pid, 0)
@@ -81,7 +81,7 @@ def run(command: Sequence[str]) -> Run:
         texts = []
         for file in (out, err):
             file.seek(0)
-            texts.append(file.read())
+            texts.append(file.read().decode(errors="replace"))  # a single token may be half a character
     if process.returncode != 0:
         raise RuntimeError(f"{shlex.join(command)[:200]} ended with {process.returncode}:\n{texts[1][-2000:]}")
     unit = 1 if sys.platform == "darwin" else 1024

@@ -52,7 +52,8 @@ static bool check_linear(Source source, const char* name, const Kernels& neon, c
   int rows = 70, cols = 512, n_columns = 7;
   std::vector<uint8_t> data = random_weights(source, size_t(rows) * cols);
   SourceWeight w{source, 1, rows, cols, data.data(), nullptr, 0, nullptr, rows};
-  PackedMatrix packed = pack(w, pool);
+  Arena arena;
+  PackedMatrix packed = pack(w, pool, arena);
   std::vector<float> x = normals(size_t(n_columns) * cols), results[2];
   double gap[2] = {0, 0};
   for (int n : {1, n_columns}) {

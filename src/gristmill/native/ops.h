@@ -61,6 +61,7 @@ class Ops {
 
   const char* isa() const { return kernels_->name; }
   ThreadPool& pool() { return pool_; }
+  PackedMatrix pack(const SourceWeight& weight) { return gristmill::pack(weight, pool_, arena_); }
 
   void linear(const float* x, int n_rows, const Linear& w, float* y);
   void embed(const Linear& w, const int32_t* tokens, int n_tokens, float* y);
@@ -94,6 +95,7 @@ class Ops {
   void for_rows(int n_rows, int64_t cost, const std::function<void(int)>& body);
 
   ThreadPool pool_;
+  Arena arena_;
   const Kernels* kernels_;
   Activations input_, hidden_;
   std::vector<Task> tasks_;

@@ -26,6 +26,21 @@ HugeBuffer::HugeBuffer(size_t bytes) : mapped_bytes_(bytes + 64) {
 #endif
 }
 
+Arena::Piece Arena::allocate(size_t bytes) {
+  constexpr size_t kChunk = 32 * kHugePage;
+  bytes = (bytes + 63) / 64 * 64;
+  if (bytes > kChunk / 4) {
+    auto own = std::make_shared<HugeBuffer>(bytes);
+    return {own->data(), own};
+  }
+  if (!chunk_ || used_ + bytes > kChunk) {
+    chunk_ = std::make_shared<HugeBuffer>(kChunk);
+    used_ = 0;
+  }
+  used_ += bytes;
+  return {chunk_->data() + used_ - bytes, chunk_};
+}
+
 HugeBuffer::~HugeBuffer() { munmap(mapped_, mapped_bytes_); }
 
 namespace {
@@ -229,11 +244,11 @@ Pack pack_of(const SourceWeight& w) {
   }
 }
 
-PackedMatrix pack(const SourceWeight& weight, ThreadPool& pool) {
+PackedMatrix pack(const SourceWeight& weight, ThreadPool& pool, Arena& arena) {
   Matrix m{pack_of(weight), weight.n_matrices, weight.rows, weight.cols, nullptr};
-  auto memory = std::make_unique<HugeBuffer>(m.total_bytes());
-  m.data = memory->data();
-  uint8_t* base = memory->data();
+  Arena::Piece piece = arena.allocate(m.total_bytes());
+  m.data = piece.data;
+  uint8_t* base = piece.data;
   // A stretch of groups an item: row buffers are made once for each, and pages are touched in order.
   int groups_a_matrix = (m.n_panels() + kGroup - 1) / kGroup, n_groups = groups_a_matrix * m.n_matrices;
   int groups_an_item = std::max(1, int((size_t(1) << 20) / (m.panel_bytes() * kGroup)));
@@ -248,7 +263,7 @@ PackedMatrix pack(const SourceWeight& weight, ThreadPool& pool) {
       }
     }
   });
-  return {m, std::move(memory)};
+  return {m, piece.memory};
 }
 
 namespace {

@@ -23,9 +23,23 @@ class HugeBuffer {
   size_t mapped_bytes_;
 };
 
+// Gives matrices their memory, small ones side by side: a buffer for each would waste most of its last huge page.
+class Arena {
+ public:
+  struct Piece {
+    uint8_t* data;                       // at a multiple of 64
+    std::shared_ptr<HugeBuffer> memory;  // goes when the last piece of it has gone
+  };
+  Piece allocate(size_t bytes);
+
+ private:
+  std::shared_ptr<HugeBuffer> chunk_;
+  size_t used_ = 0;
+};
+
 struct PackedMatrix {
   Matrix matrix;
-  std::unique_ptr<HugeBuffer> memory;
+  std::shared_ptr<HugeBuffer> memory;
 };
 
 // A weight as its file stores it. `scales` belongs to MXFP4_SPLIT (bytes) and Q8_GROUPS (float32).
@@ -42,7 +56,7 @@ struct SourceWeight {
 // The layout that `weight` is packed into; other than its own type where no kernel reads that one.
 Pack pack_of(const SourceWeight& weight);
 
-PackedMatrix pack(const SourceWeight& weight, ThreadPool& pool);
+PackedMatrix pack(const SourceWeight& weight, ThreadPool& pool, Arena& arena);
 
 // out[cols] = row `row` of matrix `matrix`, as float32.
 void unpack_row(const Matrix& w, int matrix, int row, float* out);
