@@ -77,7 +77,7 @@ class _Loader:
             bias = np.concatenate([_bias(part) for part in parts], axis=-1)
         handle = self._ops.put(weights, bias)
         for weight in weights:
-            if self._ops.requantizes(weight.qtype):
+            if self._ops.requantizes(weight):
                 self._requantized[weight.qtype.label] += 1
             self._checkpoint.release(weight)
             self._done += stored_bytes(weight)

@@ -85,8 +85,8 @@ class CpuOps:
     def empty(self, shape: tuple[int, ...], dtype: str) -> Array:
         return np.empty(shape, dtype)
 
-    def requantizes(self, qtype: QType) -> bool:
-        return qtype in _REQUANTIZED
+    def requantizes(self, weight: Weight) -> bool:
+        return weight.qtype in _REQUANTIZED and self._has_kernel(weight)
 
     def embed(self, table: _kernels.Linear, tokens: Array) -> F32:
         return self._native.embed(table, tokens)

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gristmill.formats.checkpoint import Weight
-from gristmill.formats.qtypes import QType
 from gristmill.types import Batch, RopeConfig
 
 Array = Any
@@ -42,8 +41,8 @@ class Ops(Protocol):
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> Array: ...
 
-    def requantizes(self, qtype: QType) -> bool:
-        """Whether `put` stores weights of this type as Q8_0, because no kernel reads them."""
+    def requantizes(self, weight: Weight) -> bool:
+        """Whether `put` stores this weight as Q8_0, because no kernel reads its type."""
         ...
 
     # operations

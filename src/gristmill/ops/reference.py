@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from gristmill.formats.checkpoint import Weight
 from gristmill.formats.dequantize import dequantize
-from gristmill.formats.qtypes import QType
 from gristmill.ops.interface import BLOCK_SIZE
 from gristmill.types import Batch, RopeConfig
 
@@ -47,7 +46,7 @@ class ReferenceOps:
     def empty(self, shape: tuple[int, ...], dtype: str) -> Array:
         return np.zeros(shape, dtype)
 
-    def requantizes(self, qtype: QType) -> bool:
+    def requantizes(self, weight: Weight) -> bool:
         return False
 
     def embed(self, table: ReferenceLinear, tokens: Array) -> F32:
