@@ -224,8 +224,7 @@ auto dequantize_array(const std::string& label, In<uint8_t, 1> data) {
 
 NB_MODULE(_kernels, m) {
   nb::class_<PackedMatrix>(m, "Packed")
-      .def_prop_ro("n_bytes", [](const PackedMatrix& p) { return p.matrix.total_bytes(); })
-      .def_prop_ro("requantized", [](const PackedMatrix& p) { return p.matrix.pack == Pack::Q8_0; });
+      .def_prop_ro("n_bytes", [](const PackedMatrix& p) { return p.matrix.total_bytes(); });
   nb::class_<Linear>(m, "Linear")
       .def_prop_ro("rows", &Linear::rows)
       .def_prop_ro("cols", &Linear::cols)
@@ -246,6 +245,5 @@ NB_MODULE(_kernels, m) {
       .def("moe", moe, "x"_a, "router"_a, "gate_up"_a, "down"_a, "n_active"_a, "limit"_a);
   m.def("sample", sample_rows);
   m.def("uniform", uniform);
-  m.def("log_sum_exp", [](In<float, 1> logits) { return log_sum_exp(logits.data(), int(logits.size())); });
   m.def("dequantize", dequantize_array, "label"_a, "data"_a);
 }

@@ -53,10 +53,4 @@ int32_t sample(const float* logits, int n, const SampleParams& p) {
   return ids.back();
 }
 
-double log_sum_exp(const float* logits, int n) {
-  double peak = *std::max_element(logits, logits + n), total = 0;
-  for (int i = 0; i < n; i++) total += std::exp(double(logits[i]) - peak);
-  return peak + std::log(total);
-}
-
 }  // namespace gristmill

@@ -17,7 +17,4 @@ double uniform(uint64_t seed, uint64_t position);
 
 int32_t sample(const float* logits, int n, const SampleParams& params);
 
-// The natural logarithm of the softmax denominator: logprob of i is logits[i] minus this.
-double log_sum_exp(const float* logits, int n);
-
 }  // namespace gristmill
