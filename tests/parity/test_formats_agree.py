@@ -61,14 +61,6 @@ def assert_agree(oracle: Oracle, max_kl: float) -> None:
     assert found.top1 >= MIN_TOP1, found
 
 
-def assert_no_worse_than_int8(oracle: Oracle, ids: list[int] | None = None) -> None:
-    """Where int8 activations alone cost more than MAX_KL: at most twice what they cost the oracle itself."""
-    ids = ids or oracle.text(N_MEASURED)
-    found, cost = agreement(oracle, ids, logits_of(oracle, ids)), int8_cost(oracle, ids)
-    assert found.mean_kl <= 2 * cost.mean_kl, (found, cost)
-    assert found.top1 >= cost.top1 - 0.03, (found, cost)
-
-
 @pytest.mark.parametrize("name", CONFIGS)
 def test_gguf_float32(name: str, checkpoint: Checkpoint) -> None:
     base, oracle = source(name, checkpoint), rounded(checkpoint, name, "F32", Type.F32)
@@ -98,9 +90,11 @@ def test_llama2c_int8(name: str, checkpoint: Checkpoint) -> None:
 
 
 def test_llama2c_int8_with_a_tied_head(checkpoint: Checkpoint) -> None:
-    """Its layers must drown its embedding, which multiplies every rounding: what int8 costs here is 3e-3, measured."""
+    """Its layers must drown its embedding, which multiplies every rounding: int8 everywhere would cost 3e-3. All but
+    its head is small enough for the engine to keep exact.
+    """
     base = source("llama2-gqa", checkpoint)
-    assert_no_worse_than_int8(checkpoint("llama2-gqa-v2.bin", partial(save_llama2c, base, version=2)))
+    assert_agree(checkpoint("llama2-gqa-v2.bin", partial(save_llama2c, base, version=2)), MAX_KL)
 
 
 @pytest.mark.parametrize("name", ["llama3", "qwen2-tied", "gpt-oss-odd"])
@@ -179,5 +173,5 @@ def test_trained_models(qtype: str, trained: tuple[Oracle, list[int]], tmp_path:
     path = tmp_path / "trained.gguf"
     oracle = save_gguf(model, path, lambda name: Type.F16 if rows_of_172 in name else Type[qtype])
     found = agreement(oracle, ids, logits_of(oracle, ids))
-    assert found.mean_kl <= MAX_KL, found
+    assert found.mean_kl <= min(MAX_KL, int8_cost(oracle, ids).mean_kl / 10), found
     assert found.top1 >= MIN_TOP1, found
