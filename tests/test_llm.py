@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -146,6 +147,18 @@ def test_a_closed_llm_says_so(path: Path) -> None:
         llm.generate(["a"], GREEDY)
     with pytest.raises(ValueError, match="closed"):
         llm.generate(["a"], GREEDY)
+
+
+def test_threads_may_call_at_once(path: Path) -> None:
+    """Each gets what it would get alone (one context holds only so much, so the requests are short)."""
+    llm = LLM(path, threads=2)
+    params = SamplingParams(temperature=0, max_tokens=10, ignore_eos=True)
+    prompts = [[1, 50 + i] for i in range(4)]
+    alone = [llm.generate([p], params)[0].outputs[0].token_ids for p in prompts]
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(25):
+            together = list(pool.map(lambda p: llm.generate([p], params)[0].outputs[0].token_ids, prompts))
+            assert together == alone
 
 
 def test_an_abandoned_stream_frees_its_blocks(path: Path) -> None:

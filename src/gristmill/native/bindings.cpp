@@ -17,6 +17,14 @@ using namespace gristmill;
 namespace {
 
 using Unlocked = nb::gil_scoped_release;
+
+// While it lives, the interpreter runs on and no other thread uses these ops: they share threads and scratch memory.
+struct Running {
+  explicit Running(Ops& ops) : lock(ops.busy()) {}
+  Unlocked unlocked;  // first, so that no one waits for the lock with the interpreter in hand
+  std::lock_guard<std::mutex> lock;
+};
+
 template <class T, int Rank>
 using In = nb::ndarray<const T, nb::ndim<Rank>, nb::c_contig, nb::device::cpu>;
 template <class T, int Rank>
@@ -67,7 +75,7 @@ std::shared_ptr<PackedMatrix> pack_weight(Ops& ops, const std::string& label, In
   }
   w.scales = scales ? scales->data() : nullptr;
   check(!Matrix{pack_of(w), 1, 1, cols, nullptr}.blocked() || cols % kBlock == 0, "pack: columns must be a multiple of 32");
-  Unlocked unlocked;
+  Running running(ops);
   return std::make_shared<PackedMatrix>(ops.pack(w));
 }
 
@@ -97,7 +105,7 @@ KvLayer kv_layer(const Cache& k, const Cache& v) {
 auto linear(Ops& ops, In<float, 2> x, const Linear& w) {
   check(int(x.shape(1)) == w.cols() && w.n_matrices() == 1, "linear: x's width is not the weight's");
   auto y = make({x.shape(0), size_t(w.rows())});
-  Unlocked unlocked;
+  Running running(ops);
   ops.linear(x.data(), int(x.shape(0)), w, y.data());
   return y;
 }
@@ -107,7 +115,7 @@ auto embed(Ops& ops, const Linear& w, In<int32_t, 1> tokens) {
   for (size_t i = 0; i < tokens.size(); i++)
     check(tokens.data()[i] >= 0 && tokens.data()[i] < w.rows(), "embed: a token id is outside the vocabulary");
   auto y = make({tokens.size(), size_t(w.cols())});
-  Unlocked unlocked;
+  Running running(ops);
   ops.embed(w, tokens.data(), int(tokens.size()), y.data());
   return y;
 }
@@ -115,7 +123,7 @@ auto embed(Ops& ops, const Linear& w, In<int32_t, 1> tokens) {
 auto rms_norm(Ops& ops, In<float, 2> x, In<float, 1> weight, float eps) {
   check(x.shape(1) == weight.size(), "rms_norm: the weight's size is not x's width");
   auto y = make({x.shape(0), x.shape(1)});
-  Unlocked unlocked;
+  Running running(ops);
   ops.rms_norm(x.data(), weight.data(), int(x.shape(0)), int(x.shape(1)), eps, y.data());
   return y;
 }
@@ -123,7 +131,7 @@ auto rms_norm(Ops& ops, In<float, 2> x, In<float, 1> weight, float eps) {
 auto add(Ops& ops, In<float, 2> x, In<float, 2> z) {
   check(x.shape(0) == z.shape(0) && x.shape(1) == z.shape(1), "add: the shapes differ");
   auto y = make({x.shape(0), x.shape(1)});
-  Unlocked unlocked;
+  Running running(ops);
   ops.add(x.data(), z.data(), int64_t(x.size()), y.data());
   return y;
 }
@@ -131,7 +139,7 @@ auto add(Ops& ops, In<float, 2> x, In<float, 2> z) {
 auto swiglu(Ops& ops, In<float, 2> gate_up, float limit) {
   check(gate_up.shape(1) % 2 == 0, "swiglu: the width must be even");
   auto y = make({gate_up.shape(0), gate_up.shape(1) / 2});
-  Unlocked unlocked;
+  Running running(ops);
   ops.swiglu(gate_up.data(), int(gate_up.shape(0)), int(gate_up.shape(1) / 2), limit, y.data());
   return y;
 }
@@ -152,7 +160,7 @@ auto store_qkv(Ops& ops, In<float, 2> qkv, Optional<float, 1> q_norm, Optional<f
   c.qkv = qkv.data(), c.q_norm = data_or_null(q_norm), c.k_norm = data_or_null(k_norm), c.cos = cos.data(), c.sin = sin.data();
   c.slots = slots.data(), c.q = q.data(), c.k_cache = k.data(), c.v_cache = v.data();
   c.n_tokens = int(n_tokens), c.eps = eps;
-  Unlocked unlocked;
+  Running running(ops);
   ops.store_qkv(c);
   return q;
 }
@@ -179,7 +187,7 @@ auto attention(Ops& ops, In<float, 2> q, Cache k, Cache v, In<int32_t, 1> positi
   auto y = make({n_tokens, q.shape(1)});
   c.q = q.data(), c.y = y.data(), c.positions = positions.data(), c.query_start = starts, c.block_tables = block_tables.data();
   c.sinks = data_or_null(sinks), c.window = window, c.scale = scale;
-  Unlocked unlocked;
+  Running running(ops);
   ops.attention(c);
   return y;
 }
@@ -191,7 +199,7 @@ auto moe(Ops& ops, In<float, 2> x, In<float, 2> router, const Linear& gate_up, c
   check(n_active > 0 && n_active <= down.n_matrices(), "moe: n_active must be between 1 and the number of experts");
   auto y = make({x.shape(0), x.shape(1)});
   MoeCall c{x.data(), router.data(), &gate_up, &down, y.data(), int(x.shape(0)), n_active, limit};
-  Unlocked unlocked;
+  Running running(ops);
   ops.moe(c);
   return y;
 }

@@ -2,6 +2,7 @@
 // Every pointer is row-major and contiguous; shapes have been checked by the bindings.
 #pragma once
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -61,6 +62,7 @@ class Ops {
 
   const char* isa() const { return kernels_->name; }
   ThreadPool& pool() { return pool_; }
+  std::mutex& busy() { return busy_; }  // held by whoever calls any of the following
   PackedMatrix pack(const SourceWeight& weight) { return gristmill::pack(weight, pool_, arena_); }
 
   void linear(const float* x, int n_rows, const Linear& w, float* y);
@@ -94,6 +96,7 @@ class Ops {
   void run(const std::vector<Task>& tasks);
   void for_rows(int n_rows, int64_t cost, const std::function<void(int)>& body);
 
+  std::mutex busy_;
   ThreadPool pool_;
   Arena arena_;
   const Kernels* kernels_;
