@@ -59,18 +59,18 @@ static bool check_linear(Source source, const char* name, const Kernels& neon, c
   for (int n : {1, n_columns}) {
     int which = 0;
     for (const Kernels* kernels : {&portable, &neon}) {
-      std::vector<int8_t> q(x.size());
-      std::vector<float> scale(x.size() / 32), y(size_t(n) * rows);
-      std::vector<int32_t> sum(x.size() / 16);
+      std::vector<float> y(size_t(n) * rows);
+      int n_blocks = cols / kBlock;
+      std::vector<ActivationBlock> blocks(size_t(n + kTileColumns - 1) / kTileColumns * n_blocks);
       std::vector<uint16_t> bf16(x.size());
       std::vector<Column> columns(n);
       for (int c = 0; c < n; c++) {
         size_t at = size_t(c) * cols;
-        kernels->quantize(&x[at], cols, &q[at], &scale[at / 32], &sum[at / 16]);
+        kernels->quantize(&x[at], cols, c % kTileColumns, &blocks[size_t(c / kTileColumns) * n_blocks]);
         kernels->to_bf16(&x[at], cols, &bf16[at]);
-        columns[c] = {&x[at], &bf16[at], &q[at], &scale[at / 32], &sum[at / 16], &y[size_t(c) * rows]};
+        columns[c] = {&x[at], &bf16[at], &y[size_t(c) * rows]};
       }
-      kernels->linear[int(packed.matrix.pack)](packed.matrix, 0, 0, packed.matrix.n_panels(), columns.data(), n);
+      kernels->linear[int(packed.matrix.pack)](packed.matrix, 0, 0, packed.matrix.n_panels(), {columns.data(), blocks.data(), n, 0});
       results[which++] = y;
     }
     gap[n > 1] = worst(results[1], results[0]);

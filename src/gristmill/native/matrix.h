@@ -84,14 +84,30 @@ struct Matrix {
   }
 };
 
-// One row of activations in the form its weight's kernel reads, and where the results go.
+// 32 columns of up to kTileColumns rows of activations in int8, side by side: x ~ q * scale.
+constexpr int kTileColumns = 4;
+struct alignas(64) ActivationBlock {
+  int8_t q[kTileColumns][kBlock];
+  float scale[kTileColumns];
+  float scaled_sum[kTileColumns];        // scale * sum of q
+  int32_t negative[kTileColumns];        // - sum of q
+  int32_t negative_low[kTileColumns];    // - sum of q over columns 0..15
+  int32_t negative_high[kTileColumns];   // and over columns 16..31
+};
+
+// One row of activations as the float kernels read it, and where its results go.
 struct Column {
-  const float* x = nullptr;         // float32 [cols]
-  const uint16_t* x_bf16 = nullptr; // bfloat16 [cols rounded up to even], zero beyond
-  const int8_t* q = nullptr;        // int8 [cols]: x ~ q * scale
-  const float* scale = nullptr;     // [cols / 32]
-  const int32_t* sum = nullptr;     // [cols / 16]: sums of q
-  float* y = nullptr;               // [rows]
+  const float* x;          // float32 [cols]
+  const uint16_t* bf16;    // bfloat16 [cols rounded up to even], zero beyond
+  float* y;                // [rows]
+};
+
+// Rows of activations, in the forms that their weights need.
+struct Columns {
+  const Column* column;            // [n]
+  const ActivationBlock* blocks;   // [n / kTileColumns rounded up, cols / 32]
+  int n;
+  int first_row;                   // of y: where this matrix's results start
 };
 
 // Attention over a paged cache; strides in elements. See ops.cpp for the arrays' shapes.
@@ -118,9 +134,8 @@ constexpr int kMaxAttentionRows = 32;
 // What one instruction set offers.
 struct Kernels {
   const char* name;
-  void (*linear[int(Pack::kCount)])(const Matrix& w, int matrix, int panel_begin, int panel_end, const Column* columns,
-                                    int n_columns);
-  void (*quantize)(const float* x, int n, int8_t* q, float* scale, int32_t* sum);
+  void (*linear[int(Pack::kCount)])(const Matrix& w, int matrix, int panel_begin, int panel_end, const Columns& columns);
+  void (*quantize)(const float* x, int n, int lane, ActivationBlock* out);  // out: [n / 32], of which it fills one lane
   void (*to_bf16)(const float* x, int n, uint16_t* y);
   void (*rms_norm)(const float* x, const float* weight, int n, float eps, float* y);
   void (*swiglu)(const float* gate, const float* up, int n, float limit, float* y);

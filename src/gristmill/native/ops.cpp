@@ -37,7 +37,6 @@ const Kernels* find_kernels(const std::string& isa) {
 
 // Work on fewer numbers than this is done by the calling thread: waking another would take longer.
 constexpr int64_t kAlone = 16384;
-constexpr int kFewColumns = 3;  // up to so many, reading the weights takes longer than multiplying them
 
 }  // namespace
 
@@ -59,54 +58,42 @@ void Ops::for_rows(int n_rows, int64_t cost, const std::function<void(int)>& bod
 
 // ---- linear ---------------------------------------------------------------------------------------------------------
 
-void Ops::prepare(const float* x, int n_rows, const Linear& w, Activations& out) {
+void Ops::prepare(const float* x, const int* rows, int n_columns, const Linear& w, Activations& out) {
   int n = w.cols(), n_bf16 = (n + 1) / 2 * 2, n_blocks = n / kBlock;
   bool int8 = false, bf16 = false;
   for (const auto& part : w.parts) {
     int8 |= part->matrix.blocked();
     bf16 |= part->matrix.pack == Pack::BF16;
   }
-  if (int8) {
-    out.q.resize(std::max(out.q.size(), size_t(n_rows) * n));
-    out.scale.resize(std::max(out.scale.size(), size_t(n_rows) * n_blocks));
-    out.sum.resize(std::max(out.sum.size(), size_t(n_rows) * n_blocks * 2));
-  }
-  if (bf16) out.bf16.resize(std::max(out.bf16.size(), size_t(n_rows) * n_bf16));
-  out.columns.resize(n_rows);
-  for_rows(n_rows, int8 || bf16 ? n : 0, [&](int i) {
+  size_t n_tiles = size_t(n_columns + kTileColumns - 1) / kTileColumns;
+  if (int8) out.blocks.resize(std::max(out.blocks.size(), n_tiles * n_blocks));
+  if (bf16) out.bf16.resize(std::max(out.bf16.size(), size_t(n_columns) * n_bf16));
+  out.columns.resize(n_columns);
+  for_rows(n_columns, int8 || bf16 ? n : 0, [&](int i) {
     Column& c = out.columns[i];
-    c = Column();
-    c.x = x + size_t(i) * n;
-    if (int8) {
-      int8_t* q = out.q.data() + size_t(i) * n;
-      float* scale = out.scale.data() + size_t(i) * n_blocks;
-      int32_t* sum = out.sum.data() + size_t(i) * n_blocks * 2;
-      kernels_->quantize(c.x, n, q, scale, sum);
-      c.q = q, c.scale = scale, c.sum = sum;
-    }
+    c = Column{x + size_t(rows ? rows[i] : i) * n, nullptr, nullptr};
+    if (rows && rows[i] < 0) return;
+    if (int8) kernels_->quantize(c.x, n, i % kTileColumns, out.blocks.data() + size_t(i / kTileColumns) * n_blocks);
     if (bf16) {
       uint16_t* y = out.bf16.data() + size_t(i) * n_bf16;
       kernels_->to_bf16(c.x, n, y);
       if (n_bf16 > n) y[n] = 0;
-      c.x_bf16 = y;
+      c.bf16 = y;
     }
   });
 }
 
-void Ops::plan(const Linear& w, int matrix, const Column* columns, int n_columns, std::vector<Task>& tasks) const {
+void Ops::plan(const Linear& w, int matrix, const Activations& x, int first, int n_columns, std::vector<Task>& tasks) const {
   int n_threads = pool_.size(), first_row = 0;
+  const Column* column = x.columns.data() + first;
+  const ActivationBlock* blocks = x.blocks.data() + size_t(first / kTileColumns) * (w.cols() / kBlock);
   for (int part = 0; part < int(w.parts.size()); part++) {
     const Matrix& m = w.parts[part]->matrix;
     int panels = m.n_panels();
-    // A few tasks a thread even out what the system takes away. For a vector they are long, as memory is read best in
-    // long stretches; for a matrix four panels stay in the cache while all columns pass over them.
-    int step = n_columns > kFewColumns ? kGroup : std::clamp(panels / (n_threads * 4) / kGroup * kGroup, kGroup, 256);
-    int column_step = n_columns;
-    if (n_columns > 120 && panels / step < n_threads * 4) column_step = 60;
+    // A few tasks a thread even out what the system takes away; they are long, as memory is read best in long stretches.
+    int step = std::clamp(panels / (n_threads * 4) / kGroup * kGroup, kGroup, 256);
     for (int p = 0; p < panels; p += step)
-      for (int c = 0; c < n_columns; c += column_step)
-        tasks.push_back({&w, matrix, part, first_row, p, std::min(p + step, panels), columns + c,
-                         std::min(column_step, n_columns - c)});
+      tasks.push_back({&w, matrix, part, p, std::min(p + step, panels), {column, blocks, n_columns, first_row}});
     first_row += m.rows;
   }
 }
@@ -115,17 +102,14 @@ void Ops::run(const std::vector<Task>& tasks) {
   auto body = [&](int i) {
     const Task& t = tasks[i];
     const Matrix& m = t.w->parts[t.part]->matrix;
-    thread_local std::vector<Column> columns;
-    columns.assign(t.columns, t.columns + t.n_columns);
-    for (Column& c : columns) c.y += t.first_row;
-    kernels_->linear[int(m.pack)](m, t.matrix, t.panel, t.panel_end, columns.data(), t.n_columns);
+    kernels_->linear[int(m.pack)](m, t.matrix, t.panel, t.panel_end, t.columns);
     if (t.w->bias.empty()) return;
-    int row = t.panel * kLanes, end = std::min(t.panel_end * kLanes, m.rows);
-    const float* bias = t.w->bias.data() + size_t(t.matrix) * t.w->rows() + t.first_row + row;
-    for (const Column& c : columns) kernels_->add(bias, c.y + row, end - row);
+    int row = t.columns.first_row + t.panel * kLanes, n = std::min(t.panel_end * kLanes, m.rows) - t.panel * kLanes;
+    const float* bias = t.w->bias.data() + size_t(t.matrix) * t.w->rows() + row;
+    for (int c = 0; c < t.columns.n; c++) kernels_->add(bias, t.columns.column[c].y + row, n);
   };
   int64_t cost = 0;
-  for (const Task& t : tasks) cost += int64_t(t.panel_end - t.panel) * kLanes * t.n_columns * t.w->cols();
+  for (const Task& t : tasks) cost += int64_t(t.panel_end - t.panel) * kLanes * t.columns.n * t.w->cols();
   if (cost < kAlone * 4) {
     for (int i = 0; i < int(tasks.size()); i++) body(i);
   } else {
@@ -134,11 +118,11 @@ void Ops::run(const std::vector<Task>& tasks) {
 }
 
 void Ops::linear(const float* x, int n_rows, const Linear& w, float* y) {
-  prepare(x, n_rows, w, input_);
+  prepare(x, nullptr, n_rows, w, input_);
   int rows = w.rows();
   for (int i = 0; i < n_rows; i++) input_.columns[i].y = y + size_t(i) * rows;
   tasks_.clear();
-  plan(w, 0, input_.columns.data(), n_rows, tasks_);
+  plan(w, 0, input_, 0, n_rows, tasks_);
   run(tasks_);
 }
 
@@ -285,40 +269,42 @@ void Ops::moe(const MoeCall& c) {
   for (int t = 0; t < c.n_tokens; t++)
     route(c.router + size_t(t) * n_experts, n_experts, c.n_active, &experts[size_t(t) * c.n_active],
           &weights[size_t(t) * c.n_active]);
-  // Pairs (token, choice) sorted by expert: each expert is then one matrix product over its pairs.
-  std::vector<int> pair_of(n_pairs), row_of(n_pairs), start(n_experts + 1, 0);
-  for (int e : experts) start[e + 1]++;
-  for (int e = 0; e < n_experts; e++) start[e + 1] += start[e];
-  std::vector<int> next(start.begin(), start.end() - 1);
+  // Pairs (token, choice) by expert, each expert's from a tile's start: it is then one matrix product over its pairs.
+  std::vector<int> count(n_experts, 0), start(n_experts + 1, 0), place_of(n_pairs);
+  for (int e : experts) count[e]++;
+  for (int e = 0; e < n_experts; e++) start[e + 1] = start[e] + (count[e] + kTileColumns - 1) / kTileColumns * kTileColumns;
+  int n_places = start[n_experts];
+  std::vector<int> token_at(n_places, -1), place_at(n_places, -1), next(start.begin(), start.end() - 1);
   for (int pair = 0; pair < n_pairs; pair++) {
-    row_of[pair] = next[experts[pair]]++;
-    pair_of[row_of[pair]] = pair;
+    int place = place_of[pair] = next[experts[pair]]++;
+    token_at[place] = pair / c.n_active, place_at[place] = place;
   }
-  std::vector<float> gate_up(size_t(n_pairs) * 2 * d_ff), hidden(size_t(n_pairs) * d_ff), out(size_t(n_pairs) * d_model);
-  auto each_expert = [&](const Linear& w, const std::vector<Column>& columns) {
+  gate_up_.resize(std::max(gate_up_.size(), size_t(n_places) * 2 * d_ff));
+  hidden_rows_.resize(std::max(hidden_rows_.size(), size_t(n_places) * d_ff));
+  out_.resize(std::max(out_.size(), size_t(n_places) * d_model));
+  auto each_expert = [&](const Linear& w, Activations& x, std::vector<float>& y) {
+    for (int place = 0; place < n_places; place++) x.columns[place].y = y.data() + size_t(place) * w.rows();
     tasks_.clear();
     for (int e = 0; e < n_experts; e++)
-      if (start[e + 1] > start[e]) plan(w, e, columns.data() + start[e], start[e + 1] - start[e], tasks_);
+      if (count[e]) plan(w, e, x, start[e], count[e], tasks_);
     run(tasks_);
   };
 
-  prepare(c.x, c.n_tokens, *c.gate_up, input_);
-  std::vector<Column> columns(n_pairs);
-  for (int row = 0; row < n_pairs; row++) {
-    columns[row] = input_.columns[pair_of[row] / c.n_active];
-    columns[row].y = gate_up.data() + size_t(row) * 2 * d_ff;
-  }
-  each_expert(*c.gate_up, columns);
-  swiglu(gate_up.data(), n_pairs, d_ff, c.limit, hidden.data());
-  prepare(hidden.data(), n_pairs, *c.down, hidden_);
-  for (int row = 0; row < n_pairs; row++) hidden_.columns[row].y = out.data() + size_t(row) * d_model;
-  each_expert(*c.down, hidden_.columns);
+  prepare(c.x, token_at.data(), n_places, *c.gate_up, input_);
+  each_expert(*c.gate_up, input_, gate_up_);
+  for_rows(n_places, d_ff * 4, [&](int place) {
+    if (place_at[place] < 0) return;
+    const float* gate = gate_up_.data() + size_t(place) * 2 * d_ff;
+    kernels_->swiglu(gate, gate + d_ff, d_ff, c.limit, hidden_rows_.data() + size_t(place) * d_ff);
+  });
+  prepare(hidden_rows_.data(), place_at.data(), n_places, *c.down, input_);
+  each_expert(*c.down, input_, out_);
   for_rows(c.n_tokens, int64_t(c.n_active) * d_model, [&](int t) {
     float* y = c.y + size_t(t) * d_model;
     std::fill(y, y + d_model, 0.0f);
     for (int k = 0; k < c.n_active; k++) {
       int pair = t * c.n_active + k;
-      kernels_->scaled_add(out.data() + size_t(row_of[pair]) * d_model, weights[pair], y, d_model);
+      kernels_->scaled_add(out_.data() + size_t(place_of[pair]) * d_model, weights[pair], y, d_model);
     }
   });
 }

@@ -77,22 +77,21 @@ class Ops {
  private:
   // Rows of activations in each form that the parts of a weight need.
   struct Activations {
-    std::vector<int8_t> q;
-    std::vector<float> scale;
-    std::vector<int32_t> sum;
+    std::vector<ActivationBlock> blocks;
     std::vector<uint16_t> bf16;
     std::vector<Column> columns;
   };
   // A stretch of one weight's panels, for some of the columns.
   struct Task {
     const Linear* w;
-    int matrix, part, first_row, panel, panel_end;
-    const Column* columns;
-    int n_columns;
+    int matrix, part, panel, panel_end;
+    Columns columns;
   };
 
-  void prepare(const float* x, int n_rows, const Linear& w, Activations& out);
-  void plan(const Linear& w, int matrix, const Column* columns, int n_columns, std::vector<Task>& tasks) const;
+  // Column i is row rows[i] of x (row i where rows is null); nothing where that is negative.
+  void prepare(const float* x, const int* rows, int n_columns, const Linear& w, Activations& out);
+  // Adds the tasks of n_columns columns from `first` on, a multiple of kTileColumns.
+  void plan(const Linear& w, int matrix, const Activations& x, int first, int n_columns, std::vector<Task>& tasks) const;
   void run(const std::vector<Task>& tasks);
   void for_rows(int n_rows, int64_t cost, const std::function<void(int)>& body);
 
@@ -100,7 +99,8 @@ class Ops {
   ThreadPool pool_;
   Arena arena_;
   const Kernels* kernels_;
-  Activations input_, hidden_;
+  Activations input_;
+  std::vector<float> gate_up_, hidden_rows_, out_;  // of experts
   std::vector<Task> tasks_;
 };
 

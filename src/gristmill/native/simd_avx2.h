@@ -9,8 +9,7 @@ namespace gristmill {
 namespace {
 
 constexpr const char* kIsa = "avx2";
-constexpr int kIntPanels = 1, kIntColumns = 3, kFloatPanels = 1, kFloatColumns = 6;
-constexpr int kFewColumns = 1;
+constexpr int kIntTile = 4, kFloatTile = 6, kFloatColumns = 6;  // accumulators of a tile
 constexpr int kAttentionRows = 2, kAttentionVectors = 4;
 
 struct F { __m256 a, b; };
@@ -101,6 +100,16 @@ inline void i8_of_i(int8_t* p, I x) {
                    _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
 }
 inline I i_set(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
+inline __m256i* ymm(int32_t* p) { return reinterpret_cast<__m256i*>(p); }
+inline const __m256i* ymm(const int32_t* p) { return reinterpret_cast<const __m256i*>(p); }
+inline I i_load(const int32_t* p) { return {_mm256_loadu_si256(ymm(p)), _mm256_loadu_si256(ymm(p + 8))}; }
+inline void i_store(int32_t* p, I x) {
+  _mm256_storeu_si256(ymm(p), x.a);
+  _mm256_storeu_si256(ymm(p + 8), x.b);
+}
+inline I i_add(I x, I y) { return {_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(x.b, y.b)}; }
+inline I i_mul(I x, I y) { return {_mm256_mullo_epi32(x.a, y.a), _mm256_mullo_epi32(x.b, y.b)}; }
+inline I i_of_i8(const uint8_t* p) { return {_mm256_cvtepi8_epi32(load8(p)), _mm256_cvtepi8_epi32(load8(p + 8))}; }
 inline int32_t i_sum(I x) {
   __m256i s = _mm256_add_epi32(x.a, x.b);
   __m128i t = _mm_add_epi32(_mm256_castsi256_si128(s), _mm256_extracti128_si256(s, 1));
@@ -110,6 +119,10 @@ inline int32_t i_sum(I x) {
 
 inline __m256i load32(const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
 inline U u_load(const uint8_t* p) { return {load32(p), load32(p + 32)}; }
+inline void u_store(uint8_t* p, U x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x.a);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 32), x.b);
+}
 inline __m256i low4(__m256i x) { return _mm256_and_si256(x, _mm256_set1_epi8(15)); }
 inline U u_low(U x) { return {low4(x.a), low4(x.b)}; }
 inline U u_high(U x) { return {low4(_mm256_srli_epi16(x.a, 4)), low4(_mm256_srli_epi16(x.b, 4))}; }

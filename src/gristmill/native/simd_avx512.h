@@ -9,8 +9,7 @@ namespace gristmill {
 namespace {
 
 constexpr const char* kIsa = "avx512";
-constexpr int kIntPanels = 2, kIntColumns = 6, kFloatPanels = 2, kFloatColumns = 10;
-constexpr int kFewColumns = 3;
+constexpr int kIntTile = 16, kFloatTile = 24, kFloatColumns = 6;  // accumulators of a tile
 constexpr int kAttentionRows = 4, kAttentionVectors = 4;
 
 using F = __m512;
@@ -62,9 +61,15 @@ inline F f_of_i(I a) { return _mm512_cvtepi32_ps(a); }
 inline I i_of_f(F a) { return _mm512_cvtps_epi32(a); }
 inline void i8_of_i(int8_t* p, I a) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a)); }
 inline I i_set(int32_t x) { return _mm512_set1_epi32(x); }
+inline I i_load(const int32_t* p) { return _mm512_loadu_si512(p); }
+inline void i_store(int32_t* p, I a) { _mm512_storeu_si512(p, a); }
+inline I i_add(I a, I b) { return _mm512_add_epi32(a, b); }
+inline I i_mul(I a, I b) { return _mm512_mullo_epi32(a, b); }
+inline I i_of_i8(const uint8_t* p) { return _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
 inline int32_t i_sum(I a) { return _mm512_reduce_add_epi32(a); }
 
 inline U u_load(const uint8_t* p) { return _mm512_loadu_si512(p); }
+inline void u_store(uint8_t* p, U a) { _mm512_storeu_si512(p, a); }
 inline U u_low(U a) { return _mm512_and_si512(a, _mm512_set1_epi8(15)); }
 inline U u_high(U a) { return _mm512_and_si512(_mm512_srli_epi16(a, 4), _mm512_set1_epi8(15)); }
 inline U u_or(U a, U b) { return _mm512_or_si512(a, b); }

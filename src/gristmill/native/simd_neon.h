@@ -11,8 +11,7 @@ namespace gristmill {
 namespace {
 
 constexpr const char* kIsa = "neon";
-constexpr int kIntPanels = 1, kIntColumns = 3, kFloatPanels = 1, kFloatColumns = 5;
-constexpr int kFewColumns = 1;
+constexpr int kIntTile = 4, kFloatTile = 5, kFloatColumns = 5;  // accumulators of a tile
 constexpr int kAttentionRows = 2, kAttentionVectors = 2;
 
 struct F { float32x4_t v[4]; };
@@ -98,9 +97,23 @@ inline void i8_of_i(int8_t* p, I a) {
   vst1q_s8(p, vcombine_s8(vqmovn_s16(low), vqmovn_s16(high)));
 }
 inline I i_set(int32_t x) { return i_parts([&](int) { return vdupq_n_s32(x); }); }
+inline I i_load(const int32_t* p) { return i_parts([&](int i) { return vld1q_s32(p + 4 * i); }); }
+inline void i_store(int32_t* p, I a) {
+  for (int i = 0; i < 4; i++) vst1q_s32(p + 4 * i, a.v[i]);
+}
+inline I i_add(I a, I b) { return i_parts([&](int i) { return vaddq_s32(a.v[i], b.v[i]); }); }
+inline I i_mul(I a, I b) { return i_parts([&](int i) { return vmulq_s32(a.v[i], b.v[i]); }); }
+inline I i_of_i8(const uint8_t* p) {
+  int8x16_t x = vreinterpretq_s8_u8(vld1q_u8(p));
+  int16x8_t low = vmovl_s8(vget_low_s8(x)), high = vmovl_s8(vget_high_s8(x));
+  return {{vmovl_s16(vget_low_s16(low)), vmovl_s16(vget_high_s16(low)), vmovl_s16(vget_low_s16(high)), vmovl_s16(vget_high_s16(high))}};
+}
 inline int32_t i_sum(I a) { return vaddvq_s32(vaddq_s32(vaddq_s32(a.v[0], a.v[1]), vaddq_s32(a.v[2], a.v[3]))); }
 
 inline U u_load(const uint8_t* p) { return u_parts([&](int i) { return vld1q_u8(p + 16 * i); }); }
+inline void u_store(uint8_t* p, U a) {
+  for (int i = 0; i < 4; i++) vst1q_u8(p + 16 * i, a.v[i]);
+}
 inline U u_low(U a) { return u_parts([&](int i) { return vandq_u8(a.v[i], vdupq_n_u8(15)); }); }
 inline U u_high(U a) { return u_parts([&](int i) { return vshrq_n_u8(a.v[i], 4); }); }
 inline U u_or(U a, U b) { return u_parts([&](int i) { return vorrq_u8(a.v[i], b.v[i]); }); }

@@ -10,8 +10,7 @@ namespace gristmill {
 namespace {
 
 constexpr const char* kIsa = "portable";
-constexpr int kIntPanels = 1, kIntColumns = 2, kFloatPanels = 1, kFloatColumns = 2;
-constexpr int kFewColumns = 1;
+constexpr int kIntTile = 4, kFloatTile = 4, kFloatColumns = 2;  // accumulators of a tile
 constexpr int kAttentionRows = 2, kAttentionVectors = 4;
 
 typedef float F __attribute__((vector_size(64)));
@@ -80,6 +79,19 @@ inline void i8_of_i(int8_t* p, I a) {
   for (int i = 0; i < 16; i++) p[i] = int8_t(a[i]);
 }
 inline I i_set(int32_t v) { return I{} + v; }
+inline I i_load(const int32_t* p) {
+  I x;
+  std::memcpy(&x, p, 64);
+  return x;
+}
+inline void i_store(int32_t* p, I a) { std::memcpy(p, &a, 64); }
+inline I i_add(I a, I b) { return a + b; }
+inline I i_mul(I a, I b) { return a * b; }
+inline I i_of_i8(const uint8_t* p) {
+  I x;
+  for (int i = 0; i < 16; i++) x[i] = int8_t(p[i]);
+  return x;
+}
 inline int32_t i_sum(I a) {
   int32_t s = 0;
   for (int i = 0; i < 16; i++) s += a[i];
@@ -91,6 +103,7 @@ inline U u_load(const uint8_t* p) {
   std::memcpy(&x, p, 64);
   return x;
 }
+inline void u_store(uint8_t* p, U a) { std::memcpy(p, &a, 64); }
 inline U u_low(U a) { return a & 15; }
 inline U u_high(U a) { return a >> 4; }
 inline U u_or(U a, U b) { return a | b; }

@@ -1,0 +1,265 @@
+// y = x W^T for weights in blocks of 32 with activations in int8. Included after linear_impl.h.
+#pragma once
+#include "linear_impl.h"
+
+namespace gristmill {
+namespace {
+
+// What sets the types apart: kQuantBytes, kScaleBytes and kSuperBytes as in matrix.h, kZero (the unsigned quant that means
+// 0), set<J> (the 16 x 4 quants of columns 4 J .. 4 J + 3; sets are `stride` bytes apart), and scale.
+//   kMinimum  a value is scale * quant - minimum
+//   kHalves   columns 16 .. 31 have a scale of their own, second_scale
+//   kSmall    quants are under 128
+//   kDirect   with more columns than this, sets are taken apart once for all tiles
+struct Nibbles {
+  static constexpr int kQuantBytes = 256, kScaleBytes = 32, kSuperBytes = 0;
+  static constexpr bool kMinimum = false, kHalves = false, kSmall = true;
+  static constexpr int kDirect = kTileColumns;
+  template <int J>
+  static U set(const uint8_t* q, int stride) {
+    U w = u_load(q + stride * (J % 4));
+    return J < 4 ? u_low(w) : u_high(w);
+  }
+};
+
+struct TypeQ8_0 {
+  static constexpr int kQuantBytes = 512, kZero = kByteZero, kScaleBytes = 32, kSuperBytes = 0;
+  static constexpr bool kMinimum = false, kHalves = false, kSmall = false;
+  static constexpr int kDirect = INT32_MAX;
+  template <int J>
+  static U set(const uint8_t* q, int stride) { return u_byte(u_load(q + stride * J)); }
+  static F scale(const uint8_t* s, F) { return f_of_half(reinterpret_cast<const uint16_t*>(s)); }
+};
+
+struct TypeQ8F : TypeQ8_0 {
+  static constexpr int kScaleBytes = 64;
+  static F scale(const uint8_t* s, F) { return f_load(reinterpret_cast<const float*>(s)); }
+};
+
+struct TypeQ4_0 : Nibbles {
+  static constexpr int kZero = 8;
+  static F scale(const uint8_t* s, F) { return f_of_half(reinterpret_cast<const uint16_t*>(s)); }
+};
+
+struct TypeMxfp4 : Nibbles {
+  static constexpr int kZero = 12, kScaleBytes = 16;
+  template <int J>
+  static U set(const uint8_t* q, int stride) {
+    alignas(16) static constexpr uint8_t table[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
+    return u_lookup(table, Nibbles::set<J>(q, stride));
+  }
+  static F scale(const uint8_t* s, F) { return f_of_e8m0(s); }
+};
+
+struct TypeQ4_K : Nibbles {
+  static constexpr int kZero = 0, kSuperBytes = 64;
+  static constexpr bool kMinimum = true;
+  static F scale(const uint8_t* s, F d) { return f_mul(f_of_u8(s), d); }
+  static F minimum(const uint8_t* s, F dmin) { return f_mul(f_of_u8(s + kLanes), dmin); }
+};
+
+struct TypeQ5_K : TypeQ4_K {
+  static constexpr int kQuantBytes = 320, kDirect = 2;
+  template <int J>
+  static U set(const uint8_t* q, int stride) { return u_or(Nibbles::set<J>(q, stride), u_bits<J, 1>(u_load(q + stride * 4))); }
+};
+
+struct TypeQ6_K : Nibbles {
+  static constexpr int kQuantBytes = 384, kZero = 32, kSuperBytes = 32, kDirect = 2;
+  static constexpr bool kHalves = true;
+  template <int J>
+  static U set(const uint8_t* q, int stride) {
+    return u_or(Nibbles::set<J>(q, stride), u_bits<2 * (J % 4), 2>(u_load(q + stride * (4 + J / 4))));
+  }
+  static F scale(const uint8_t* s, F d) { return f_mul(f_of_i8(s), d); }
+  static F second_scale(const uint8_t* s, F d) { return f_mul(f_of_i8(s + kLanes), d); }
+};
+
+// A type T whose quants have been taken apart into bytes, and its scales and minima into floats.
+template <class T>
+struct Expanded : T {
+  static constexpr int kQuantBytes = 512, kScaleBytes = T::kMinimum || T::kHalves ? 128 : 64, kSuperBytes = 0;
+  template <int J>
+  static U set(const uint8_t* q, int stride) { return u_load(q + stride * J); }
+  static F scale(const uint8_t* s, F) { return f_load(reinterpret_cast<const float*>(s)); }
+  static F second_scale(const uint8_t* s, F) { return f_load(reinterpret_cast<const float*>(s) + kLanes); }
+  static F minimum(const uint8_t* s, F) { return f_load(reinterpret_cast<const float*>(s) + kLanes); }
+};
+
+template <class T, int J, int P, int C>
+inline void dot_set(const uint8_t* q, int stride, const ActivationBlock& a, I (&sum)[P][C]) {
+  U w[P];
+#pragma GCC unroll 8
+  for (int p = 0; p < P; p++) w[p] = T::template set<J>(q + 64 * p, stride);
+#pragma GCC unroll 8
+  for (int c = 0; c < C; c++)
+#pragma GCC unroll 8
+    for (int p = 0; p < P; p++)
+      sum[p][c] = T::kSmall ? i_dot4_small(sum[p][c], w[p], a.q[c] + 4 * J) : i_dot4(sum[p][c], w[p], a.q[c] + 4 * J);
+}
+
+// Sums start where the quants' zero is taken off: `negative` are the sums of the activations, negative.
+template <class T, int P, int C>
+inline void start_sums(const int32_t (&negative)[kTileColumns], I (&sum)[P][C]) {
+#pragma GCC unroll 8
+  for (int c = 0; c < C; c++) {
+    I start = i_mul(i_set(negative[c]), i_set(T::kZero));
+#pragma GCC unroll 8
+    for (int p = 0; p < P; p++) sum[p][c] = start;
+  }
+}
+
+template <class T, bool Second, int P, int C>
+inline void add_scaled(const I (&sum)[P][C], const uint8_t* scales, const F (&d)[P], const ActivationBlock& a, F (&acc)[P][C]) {
+#pragma GCC unroll 8
+  for (int p = 0; p < P; p++, scales += T::kScaleBytes) {
+    F scale;
+    if constexpr (Second) scale = T::second_scale(scales, d[p]);
+    else scale = T::scale(scales, d[p]);
+#pragma GCC unroll 8
+    for (int c = 0; c < C; c++) acc[p][c] = f_fma(f_of_i(sum[p][c]), f_mul(scale, f_set(a.scale[c])), acc[p][c]);
+  }
+}
+
+// acc += one step of P panels times one block of C columns.
+template <class T, int P, int C>
+inline void block_step(const uint8_t* q, int stride, const uint8_t* scales, const F (&d)[P], const F (&dmin)[P],
+                       const ActivationBlock& a, F (&acc)[P][C]) {
+  I sum[P][C];
+  start_sums<T, P, C>(T::kHalves ? a.negative_low : a.negative, sum);
+  dot_set<T, 0>(q, stride, a, sum);
+  dot_set<T, 1>(q, stride, a, sum);
+  dot_set<T, 2>(q, stride, a, sum);
+  dot_set<T, 3>(q, stride, a, sum);
+  if constexpr (T::kHalves) {
+    add_scaled<T, false, P, C>(sum, scales, d, a, acc);
+    start_sums<T, P, C>(a.negative_high, sum);
+  }
+  dot_set<T, 4>(q, stride, a, sum);
+  dot_set<T, 5>(q, stride, a, sum);
+  dot_set<T, 6>(q, stride, a, sum);
+  dot_set<T, 7>(q, stride, a, sum);
+  add_scaled<T, T::kHalves, P, C>(sum, scales, d, a, acc);
+  if constexpr (T::kMinimum) {
+#pragma GCC unroll 8
+    for (int p = 0; p < P; p++) {
+      F minimum = T::minimum(scales + T::kScaleBytes * p, dmin[p]);
+#pragma GCC unroll 8
+      for (int c = 0; c < C; c++) acc[p][c] = f_fnma(minimum, f_set(a.scaled_sum[c]), acc[p][c]);
+    }
+  }
+}
+
+// A panel's scales of scales.
+template <class T>
+inline void read_super(const uint8_t* super, F& d, F& dmin) {
+  d = f_of_half(reinterpret_cast<const uint16_t*>(super));
+  if (T::kMinimum) dmin = f_of_half(reinterpret_cast<const uint16_t*>(super) + kLanes);
+}
+
+// Steps begin .. end of a group, whose bytes start at q, with one tile of activations.
+template <class T>
+struct BlockedVisit {
+  const Matrix& w;
+  const uint8_t* q;
+  int width, panel, begin, end;
+  const Columns& columns;
+  Partial& partial;
+  Ahead ahead;
+
+  template <int P, int C>
+  __attribute__((noinline)) void tile(int first, int column) {
+    const int stride = 64 * width, to_scales = T::kQuantBytes * width - 64 * first + T::kScaleBytes * first;
+    const ActivationBlock* a = columns.blocks + size_t(column / kTileColumns) * w.n_steps() + begin;
+    const uint8_t* at = q + 64 * first;
+    F acc[P][C], d[P] = {}, dmin[P] = {};
+    if (begin) partial.get<P, C>(first, column, acc);
+    else clear<P, C>(acc);
+    for (int b = begin; b < end; b++, a++) {
+      if (T::kSuperBytes && b % 8 == 0) {
+        const uint8_t* super = at - 64 * first + T::kSuperBytes * first;
+#pragma GCC unroll 8
+        for (int p = 0; p < P; p++) read_super<T>(super + T::kSuperBytes * p, d[p], dmin[p]);
+        at += T::kSuperBytes * width;
+      }
+      block_step<T, P, C>(at, stride, at + to_scales, d, dmin, *a, acc);
+      ahead.fetch();
+      at += (T::kQuantBytes + T::kScaleBytes) * width;
+    }
+    if (end < w.n_steps()) partial.put<P, C>(first, column, acc);
+    else put<P, C>(w, columns, panel + first, column, acc);
+  }
+};
+
+constexpr int kStretch = 16;  // steps of a group that stay in the first cache while all tiles pass over them
+
+template <class T, int J>
+inline void expand_set(const uint8_t* q, int stride, int width, uint8_t* out) {
+  for (int p = 0; p < width; p++) u_store(out + stride * J + 64 * p, T::template set<J>(q + 64 * p, stride));
+}
+
+template <class T>
+inline void expand_scales(const uint8_t* from, F d, F dmin, uint8_t* to) {
+  float* out = reinterpret_cast<float*>(to);
+  f_store(out, T::scale(from, d));
+  if constexpr (T::kHalves) f_store(out + kLanes, T::second_scale(from, d));
+  if constexpr (T::kMinimum) f_store(out + kLanes, T::minimum(from, dmin));
+}
+
+// n_steps of a group of T's, as Expanded<T> reads them. The first step is a multiple of 8.
+template <class T>
+inline void expand(const uint8_t* q, int width, int n_steps, uint8_t* out) {
+  const int stride = 64 * width;
+  F d[kGroup] = {}, dmin[kGroup] = {};
+  for (int b = 0; b < n_steps; b++) {
+    if (T::kSuperBytes && b % 8 == 0) {
+      for (int p = 0; p < width; p++) read_super<T>(q + T::kSuperBytes * p, d[p], dmin[p]);
+      q += T::kSuperBytes * width;
+    }
+    expand_set<T, 0>(q, stride, width, out);
+    expand_set<T, 1>(q, stride, width, out);
+    expand_set<T, 2>(q, stride, width, out);
+    expand_set<T, 3>(q, stride, width, out);
+    expand_set<T, 4>(q, stride, width, out);
+    expand_set<T, 5>(q, stride, width, out);
+    expand_set<T, 6>(q, stride, width, out);
+    expand_set<T, 7>(q, stride, width, out);
+    q += T::kQuantBytes * width, out += 512 * width;
+    for (int p = 0; p < width; p++, q += T::kScaleBytes, out += Expanded<T>::kScaleBytes)
+      expand_scales<T>(q, d[p], dmin[p], out);
+  }
+}
+
+// A group with all columns.
+template <class T>
+void blocked_group(const Matrix& w, const uint8_t* group, int panel, const Columns& columns, uint8_t* expanded, Partial& partial) {
+  int n_tiles = (columns.n + kTileColumns - 1) / kTileColumns, width = w.group_width(panel), n_steps = w.n_steps();
+  bool apart = columns.n > T::kDirect, many = apart || n_tiles > 1;
+  int stretch = many ? kStretch : n_steps;
+  for (int b = 0; b < n_steps; b += stretch) {
+    int end = b + stretch < n_steps ? b + stretch : n_steps;
+    const uint8_t *q = group + w.step_offset(width, b), *next = group + w.step_offset(width, end);
+    Ahead ahead{next, many ? int((next - q) / 64 / ((end - b) * n_tiles)) + 1 : 0};
+    if (T::kDirect < INT32_MAX && apart) {
+      expand<T>(q, width, end - b, expanded);
+      BlockedVisit<Expanded<T>> visit{w, expanded, width, panel, b, end, columns, partial, ahead};
+      each_tile<kIntTile, kTileColumns>(width, 0, columns.n, visit);
+    } else {
+      BlockedVisit<T> visit{w, q, width, panel, b, end, columns, partial, ahead};
+      each_tile<kIntTile, kTileColumns>(width, 0, columns.n, visit);
+    }
+  }
+}
+
+template <class T>
+void blocked_linear(const Matrix& w, int matrix, int panel, int panel_end, const Columns& all) {
+  constexpr int kExpandedBytes = (512 + Expanded<T>::kScaleBytes) * kStretch;
+  alignas(64) uint8_t expanded[T::kDirect < INT32_MAX ? kExpandedBytes * kGroup : 1];
+  Partial partial;
+  for (; panel < panel_end; panel += kGroup)
+    for (int column = 0; column < all.n; column += kColumnsAtOnce)
+      blocked_group<T>(w, w.group(matrix, panel), panel, some_columns(all, column, w.n_steps()), expanded, partial);
+}
+
+}  // namespace
+}  // namespace gristmill

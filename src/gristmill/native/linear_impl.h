@@ -1,0 +1,154 @@
+// y = x W^T for weights that are floats, and what all linear kernels share. Included after a simd_*.h.
+//
+// A group of panels is read once, as the stream it is, for each tile of columns. Every output is one lane's sum over the
+// weight's columns in order, whatever shares its tile.
+#pragma once
+#include "matrix.h"
+
+namespace gristmill {
+namespace {
+
+// As many panels at once as a tile of C columns leaves accumulators for.
+constexpr int panels_at_once(int accumulators, int n_columns) {
+  return accumulators / n_columns >= 4 ? 4 : accumulators / n_columns >= 2 ? 2 : 1;
+}
+
+constexpr int kColumnsAtOnce = 128;
+
+// Sums of a group over a part of the weight's columns. They wait here and not in y: rows of y often lie a multiple of 4 KiB
+// apart, and few of them fit a cache at once.
+struct Partial {
+  alignas(64) float sums[kColumnsAtOnce][kGroup * kLanes];
+
+  template <int P, int C>
+  void get(int first, int column, F (&acc)[P][C]) const {
+    for (int p = 0; p < P; p++)
+      for (int c = 0; c < C; c++) acc[p][c] = f_load(sums[column + c] + (first + p) * kLanes);
+  }
+  template <int P, int C>
+  void put(int first, int column, const F (&acc)[P][C]) {
+    for (int p = 0; p < P; p++)
+      for (int c = 0; c < C; c++) f_store(sums[column + c] + (first + p) * kLanes, acc[p][c]);
+  }
+};
+
+// The sums of P panels from `panel` on go to y; the matrix's last panel may be short.
+template <int P, int C>
+inline void put(const Matrix& w, const Columns& columns, int panel, int column, const F (&acc)[P][C]) {
+  for (int c = 0; c < C; c++) {
+    float* y = columns.column[column + c].y + columns.first_row + panel * kLanes;
+    for (int p = 0; p < P; p++, y += kLanes) {
+      unsigned left = unsigned(w.rows - (panel + p) * kLanes);
+      if (left >= kLanes) f_store(y, acc[p][c]);
+      else f_store_n(y, acc[p][c], int(left));
+    }
+  }
+}
+
+template <int P, int C>
+inline void clear(F (&acc)[P][C]) {
+  for (int p = 0; p < P; p++)
+    for (int c = 0; c < C; c++) acc[p][c] = f_zero();
+}
+
+// What a core should fetch while it multiplies: the stretch of weights that it will need next.
+struct Ahead {
+  const uint8_t* next;
+  int lines;  // of 64 bytes, a step
+  void fetch() {
+    for (int i = 0; i < lines; i++) __builtin_prefetch(next + 64 * i, 0, 2);
+    next += 64 * lines;
+  }
+};
+
+// Calls visit<P, C>(first_panel, first_column) for tiles that cover `width` panels and n columns; C at most `Most`.
+template <int Accumulators, int Most, class Visit>
+inline void each_panel(int width, int column, Visit& visit) {
+  constexpr int P = panels_at_once(Accumulators, Most);
+  int p = 0;
+  for (; p + P <= width; p += P) visit.template tile<P, Most>(p, column);
+  for (; p < width; p++) visit.template tile<1, Most>(p, column);
+}
+
+template <int Accumulators, int Most, class Visit>
+inline void each_tile(int width, int column, int n, Visit& visit) {
+  if constexpr (Most > 0) {
+    for (; n - column >= Most; column += Most) each_panel<Accumulators, Most>(width, column, visit);
+    if (column < n) each_tile<Accumulators, Most - 1>(width, column, n, visit);
+  }
+}
+
+// At most kColumnsAtOnce of them from `column` on, a multiple of kTileColumns.
+inline Columns some_columns(const Columns& all, int column, int n_blocks) {
+  int left = all.n - column;
+  return {all.column + column, all.blocks + size_t(column / kTileColumns) * n_blocks,
+          left < kColumnsAtOnce ? left : kColumnsAtOnce, all.first_row};
+}
+
+struct PlainF32 {
+  static constexpr int kBytes = kLanes * 4, kStep = 1;
+  static F step(F acc, const uint8_t* w, const Column& c, int k) {
+    return f_fma(f_load(reinterpret_cast<const float*>(w)), f_set(c.x[k]), acc);
+  }
+};
+
+struct PlainF16 {
+  static constexpr int kBytes = kLanes * 2, kStep = 1;
+  static F step(F acc, const uint8_t* w, const Column& c, int k) {
+    return f_fma(f_of_half(reinterpret_cast<const uint16_t*>(w)), f_set(c.x[k]), acc);
+  }
+};
+
+struct PlainBf16 {
+  static constexpr int kBytes = kLanes * 4, kStep = 2;
+  static F step(F acc, const uint8_t* w, const Column& c, int k) {
+    return f_dot2(acc, reinterpret_cast<const uint16_t*>(w), c.bf16 + k);
+  }
+};
+
+// Columns k_begin .. k_end of the weight with one tile of activations.
+template <class T>
+struct PlainVisit {
+  const Matrix& w;
+  const uint8_t* group;
+  int width, panel, k_begin, k_end;
+  const Columns& columns;
+  Partial& partial;
+
+  template <int P, int C>
+  void tile(int first, int column) {
+    F acc[P][C];
+    if (k_begin) partial.get<P, C>(first, column, acc);
+    else clear<P, C>(acc);
+    const uint8_t* q = group + T::kBytes * (size_t(k_begin / T::kStep) * width + first);
+    const Column* x = columns.column + column;
+    for (int k = k_begin; k < k_end; k += T::kStep, q += T::kBytes * width)
+#pragma GCC unroll 8
+      for (int p = 0; p < P; p++)
+#pragma GCC unroll 16
+        for (int c = 0; c < C; c++) acc[p][c] = T::step(acc[p][c], q + T::kBytes * p, x[c], k);
+    if (k_end < w.cols) partial.put<P, C>(first, column, acc);
+    else put<P, C>(w, columns, panel + first, column, acc);
+  }
+};
+
+template <class T>
+void plain_linear(const Matrix& w, int matrix, int panel, int panel_end, const Columns& all) {
+  constexpr int kStretch = 2048 / T::kBytes * 32 * T::kStep;  // of columns: a group's share of them stays in the cache
+  Partial partial;
+  for (; panel < panel_end; panel += kGroup) {
+    const uint8_t* group = w.group(matrix, panel);
+    int width = w.group_width(panel);
+    for (int column = 0; column < all.n; column += kColumnsAtOnce) {
+      Columns columns = some_columns(all, column, 0);
+      int stretch = columns.n > kFloatColumns ? kStretch : w.cols;
+      for (int k = 0; k < w.cols; k += stretch) {
+        PlainVisit<T> visit{w, group, width, panel, k, k + stretch < w.cols ? k + stretch : w.cols, columns, partial};
+        each_tile<kFloatTile, kFloatColumns>(width, 0, columns.n, visit);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gristmill
