@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -107,3 +108,47 @@ def test_comparison_with_llama2c(programs: Path) -> None:
     with pytest.raises(subprocess.CalledProcessError) as failed:
         run("compare_llama2c.py", programs / "short.bin", *common)
     assert "too short for a llama2.c checkpoint" in failed.value.stderr
+
+
+ROW = {"test": "tg128", "batch": 4, "depth": 64, "threads": 2, "gb_per_s": 20.0, "gflop_per_s": 80.0}
+LIMITS = {"threads": 2, "read_gb_per_s": {"best": 50.0, "median": 49.0}}
+MACHINE = {"limits": [{**LIMITS, "peak_gflop_per_s": {"f32": {"best": 200.0}, "int8": {"best": 900.0}}}]}
+
+
+@pytest.fixture
+def measured(tmp_path: Path) -> Path:
+    pytest.importorskip("matplotlib", reason="the picture needs matplotlib")
+    (tmp_path / "machine.json").write_text(json.dumps(MACHINE))
+    prompt = {**ROW, "test": "pp512", "batch": 1, "depth": 0, "gb_per_s": 0.5, "gflop_per_s": 400.0}
+    (tmp_path / "q8_0.json").write_text(json.dumps([ROW, prompt, {**ROW, "threads": 1}]))
+    return tmp_path
+
+
+def test_roofline_draws(measured: Path) -> None:
+    run("roofline.py", measured / "machine.json", measured / "q8_0.json", "-o", measured / "a.png")
+    picture = (measured / "a.png").read_bytes()
+    assert picture.startswith(b"\x89PNG")
+    assert len(picture) > 20_000
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        run("roofline.py", measured / "q8_0.json", measured / "q8_0.json", "-o", measured / "b.png")
+    assert "not what `gristmill bench machine --json` prints" in failed.value.stderr
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        run("roofline.py", measured / "machine.json", measured / "q8_0.json", "--threads", 8, "-o", measured / "b.png")
+    assert "measured with [2] threads, not with 8" in failed.value.stderr
+    assert not (measured / "b.png").exists()
+
+
+def test_roofline_points(measured: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = importlib.util.spec_from_file_location("roofline", BENCHMARKS / "roofline.py")
+    assert spec is not None
+    assert spec.loader is not None
+    roofline = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "roofline", roofline)
+    spec.loader.exec_module(roofline)
+    assert roofline.read_limits(measured / "machine.json", None) == roofline.Limits(
+        2, 50.0, {"f32": 200.0, "int8": 900.0}
+    )
+    assert roofline.read_points(measured / "q8_0.json", 2) == [
+        roofline.Point("tg", "tg128 ×4 at 64", 4.0, 80.0),
+        roofline.Point("pp", "pp512", 800.0, 400.0),
+    ]

@@ -52,11 +52,15 @@ class Machine:
             self._memory.run(ops)
         return _rate([self._memory.run(ops) for _ in range(rounds)])
 
-    def limits(self, threads: int, rounds: int) -> Limits:
-        read = self.read(threads, rounds)
+    def peak(self, threads: int, arithmetic: str, rounds: int) -> Rate:
+        """GFLOP/s (int8: GOP/s) of multiply-adds in registers."""
         ops = self._on(threads)
-        peaks = {a: _rate([_kernels.measure_peak(ops, a, PEAK_S) for _ in range(rounds)]) for a in ARITHMETICS}
-        return Limits(threads, ops.isa, read, peaks)
+        return _rate([_kernels.measure_peak(ops, arithmetic, PEAK_S) for _ in range(rounds)])
+
+    def limits(self, threads: int, rounds: int) -> Limits:
+        """All of them."""
+        read = self.read(threads, rounds)
+        return Limits(threads, self._isa, read, {a: self.peak(threads, a, rounds) for a in ARITHMETICS})
 
     def _on(self, threads: int) -> _kernels.Ops:
         if threads not in self._ops:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from gristmill.bench.machine import Limits, Machine, Rate
+from gristmill.bench.machine import Machine
 from gristmill.bench.work import LinearCost, ModelCost, Span, Work, step_work
 from gristmill.engine.batch import Part, build
 from gristmill.engine.engine import PROMPT_CHUNK
@@ -27,7 +27,7 @@ from gristmill.models.decoder import Decoder
 from gristmill.ops.interface import BLOCK_SIZE, Ops
 from gristmill.types import ModelConfig, SamplingParams
 
-READ_ROUNDS, PEAK_ROUNDS = 5, 5
+LIMIT_ROUNDS = 5
 GREEDY = SamplingParams(temperature=0.0)
 
 
@@ -51,9 +51,9 @@ class Row:
     """One test's result. tokens_per_s is the mean of the repetitions and counts the tokens of all sequences.
 
     gb_per_s             what a step must read at least (see bench.work), over the time it took
-    share_of_bandwidth   of the best read measured just before and after the test, with as many threads
+    share_of_bandwidth   of the best read measured just before and after, with as many threads
     gflop_per_s          multiply-adds of linears and attention, as two
-    share_of_peak        of the measured peak of the arithmetic that most of the model's weights are multiplied in
+    share_of_peak        likewise, of the arithmetic that most of the model's weights are multiplied in
     """
 
     test: str
@@ -136,13 +136,10 @@ class ModelBench:
         self._ops = {count: ops_of(count) for count in {case.threads for case in cases}}
         self._kv = allocate(next(iter(self._ops.values())), decoder.config, n_blocks, kv_type)
         _fill(self._kv)
-        self._limits: dict[int, Limits] = {}
 
     def run(self, case: Case, repetitions: int) -> Row:
         """One warm-up, then the repetitions."""
-        if case.threads not in self._limits:
-            self._limits[case.threads] = self._machine.limits(case.threads, PEAK_ROUNDS)
-        before = self._machine.read(case.threads, READ_ROUNDS)
+        before = self._limits(case.threads)
         self.compute(case, self.sequences(case))
         seconds = []
         for _ in range(repetitions):
@@ -150,9 +147,14 @@ class ModelBench:
             start = time.perf_counter()
             self.compute(case, sequences)
             seconds.append(time.perf_counter() - start)
-        after = self._machine.read(case.threads, READ_ROUNDS)
-        peak = self._limits[case.threads].peaks[self._arithmetic]
-        return _row(case, seconds, work_of(self._cost, case), max(before.best, after.best), peak)
+        after = self._limits(case.threads)
+        return _row(case, seconds, work_of(self._cost, case), max(before[0], after[0]), max(before[1], after[1]))
+
+    def _limits(self, threads: int) -> tuple[float, float]:
+        """(GB/s of reading, GFLOP/s of the model's arithmetic), the best of some rounds. Taken anew for each case:
+        what a shared machine gives changes while it is measured."""
+        read = self._machine.read(threads, LIMIT_ROUNDS)
+        return read.best, self._machine.peak(threads, self._arithmetic, LIMIT_ROUNDS).best
 
     def sequences(self, case: Case) -> list[EngineSequence]:
         """Each with `depth` random tokens that count as computed, those to compute, and blocks of its own."""
@@ -195,7 +197,7 @@ def work_of(cost: ModelCost, case: Case) -> Work:
     return sum((step_work(cost, spans, n_logits) for spans, n_logits in steps), Work(0.0, 0.0))
 
 
-def _row(case: Case, seconds: Sequence[float], work: Work, read_limit: float, peak: Rate) -> Row:
+def _row(case: Case, seconds: Sequence[float], work: Work, read_limit: float, peak: float) -> Row:
     n_tokens = case.n_tokens * case.batch
     speeds = [n_tokens / s for s in seconds]
     speed = statistics.fmean(speeds)
@@ -210,7 +212,7 @@ def _row(case: Case, seconds: Sequence[float], work: Work, read_limit: float, pe
         gb_per_s=gb_per_s,
         share_of_bandwidth=gb_per_s / read_limit,
         gflop_per_s=gflop_per_s,
-        share_of_peak=gflop_per_s / peak.best,
+        share_of_peak=gflop_per_s / peak,
     )
 
 
