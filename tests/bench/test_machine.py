@@ -21,12 +21,22 @@ def isas() -> list[str]:
     return found
 
 
+# Operations a clock of the widest cores there are; a multiply-add is two.
+MOST = {
+    "avx512": {"f32": 64, "bf16": 128, "int8": 256},
+    "avx2": {"f32": 32, "bf16": 32, "int8": 96},
+    "neon": {"f32": 32, "bf16": 32, "int8": 128},
+    "portable": {"f32": 32, "bf16": 32, "int8": 32},
+}
+FASTEST_CLOCK = 6.5e9
+
+
 @pytest.mark.parametrize("isa", isas())
 @pytest.mark.parametrize("arithmetic", ARITHMETICS)
-def test_peaks_are_plausible(isa: str, arithmetic: str) -> None:
-    """A loop that the compiler had emptied would be far over what any core does: 8192 operations a clock at 10 GHz."""
+def test_peaks_are_possible(isa: str, arithmetic: str) -> None:
+    """A loop from which the compiler had taken the multiplications would be over what any core does."""
     peak = _kernels.measure_peak(_kernels.Ops(1, isa), arithmetic, 0.005)
-    assert 1e8 < peak < 1e14
+    assert 1e8 < peak < MOST[isa][arithmetic] * FASTEST_CLOCK
 
 
 def test_limits_of_one_thread() -> None:

@@ -96,15 +96,16 @@ def _shown(cases: list[Case]) -> Iterator[Case]:
 
 def _print(rows: list[Row], arithmetic: str) -> None:
     table = Table("test", box=None, pad_edge=False)
-    for head in ("batch", "depth", "threads", "tok/s", "GB/s", "of read", "GFLOP/s", f"of {arithmetic} peak"):
-        table.add_column(head, justify="right")
+    for head in ("batch", "depth", "threads", "tok/s", "GB/s", "of read", "GFLOP/s", f"of {arithmetic}"):
+        table.add_column(head, justify="right", no_wrap=True)
     for row in rows:
+        digits = 0 if row.tokens_per_s >= 1000 else 1
         table.add_row(
             row.test,
             str(row.batch),
             str(row.depth),
             str(row.threads),
-            f"{row.tokens_per_s:.1f} ± {row.stddev:.1f}",
+            f"{row.tokens_per_s:.{digits}f} ± {row.stddev:.{digits}f}",
             f"{row.gb_per_s:.1f}",
             f"{row.share_of_bandwidth:.0%}",
             f"{row.gflop_per_s:.0f}",
