@@ -27,7 +27,7 @@ from gristmill.models.decoder import Decoder
 from gristmill.ops.interface import BLOCK_SIZE, Ops
 from gristmill.types import ModelConfig, SamplingParams
 
-LIMIT_ROUNDS = 5
+LIMIT_ROUNDS = 3
 GREEDY = SamplingParams(temperature=0.0)
 
 
@@ -51,7 +51,8 @@ class Row:
     """One test's result. tokens_per_s is the mean of the repetitions and counts the tokens of all sequences.
 
     gb_per_s             what a step must read at least (see bench.work), over the time it took
-    share_of_bandwidth   of the best read measured just before and after, with as many threads
+    share_of_bandwidth   of what reading gives, with as many threads: the median of measurements taken between the
+                         repetitions, as a shared machine changes from second to second
     gflop_per_s          multiply-adds of linears and attention, as two
     share_of_peak        likewise, of the arithmetic that most of the model's weights are multiplied in
     """
@@ -138,21 +139,20 @@ class ModelBench:
         _fill(self._kv)
 
     def run(self, case: Case, repetitions: int) -> Row:
-        """One warm-up, then the repetitions."""
-        before = self._limits(case.threads)
+        """One warm-up, then the repetitions, with the machine's limits taken before, between and after them."""
         self.compute(case, self.sequences(case))
-        seconds = []
+        seconds, limits = [], [self._limits(case.threads)]
         for _ in range(repetitions):
             sequences = self.sequences(case)
             start = time.perf_counter()
             self.compute(case, sequences)
             seconds.append(time.perf_counter() - start)
-        after = self._limits(case.threads)
-        return _row(case, seconds, work_of(self._cost, case), max(before[0], after[0]), max(before[1], after[1]))
+            limits.append(self._limits(case.threads))
+        read, peak = (statistics.median(each) for each in zip(*limits, strict=True))
+        return _row(case, seconds, work_of(self._cost, case), read, peak)
 
     def _limits(self, threads: int) -> tuple[float, float]:
-        """(GB/s of reading, GFLOP/s of the model's arithmetic), the best of some rounds. Taken anew for each case:
-        what a shared machine gives changes while it is measured."""
+        """(GB/s of reading, GFLOP/s of the model's arithmetic), the best of some rounds."""
         read = self._machine.read(threads, LIMIT_ROUNDS)
         return read.best, self._machine.peak(threads, self._arithmetic, LIMIT_ROUNDS).best
 
