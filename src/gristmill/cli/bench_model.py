@@ -23,7 +23,7 @@ _EXAMPLES = """
 \b
 Examples:
   gristmill bench model -m model.gguf
-  gristmill bench model -m model.gguf -p 512 -n 128 -b 1,4,16 -t 1,2
+  gristmill bench model -m model.gguf -p 512,2048 -n 64 -b 1 -t 1,2
   gristmill bench model -m model.gguf -p 0 -n 32 -d 0,4096 --json > deep.json
 """
 
@@ -33,7 +33,7 @@ Examples:
 @options.option("-p", "--n-prompt", type=Numbers(0), default="512", help="lengths of prompts; 0 for none")
 @options.option("-n", "--n-generate", type=Numbers(0), default="128", help="tokens to generate; 0 for none")
 @options.option("-d", "--depth", type=Numbers(0), default="0", help="tokens in the cache before (random)")
-@options.option("-b", "--batch", type=Numbers(1, 4096), default="1", help="sequences generating at once")
+@options.option("-b", "--batch", type=Numbers(1, 4096), default="1,4,16", help="sequences generating at once")
 @options.option("-t", "--threads", type=Numbers(1, 1024), help="thread counts [default: one a core]")
 @options.option("-r", "--repetitions", type=click.IntRange(1, 1000), default=3, help="of each test, after a warm-up")
 @options.kv_type
