@@ -1,9 +1,12 @@
 """gristmill beside llama.cpp on one GGUF file: both take turns, so that a drifting machine drifts for both.
 
     python benchmarks/compare_llama_cpp.py model.gguf --llama-bin llama.cpp/build/bin --threads 2 --rounds 5
+    python benchmarks/compare_llama_cpp.py model.gguf --llama-bin DIR --parts deep --depth 4096 -n 32
 
-Speeds are llama-bench's pp and tg (the better of flash attention on and off) against `gristmill generate --json`; start
-is the wall time of a process that loads the model and prints one token. Nothing else may run meanwhile.
+Parts: prompt and generate, alone and after --depth tokens (deep), are llama-bench's pp and tg with the better of flash
+attention on and off; batch is llama-batched-bench's generation of several sequences; gristmill's side of these is
+`gristmill bench model`. start is a process that loads the model and prints one token: its load time, wall time and peak
+memory. Rounds are taken part by part; a run of llama.cpp warms the page cache first. Nothing else may run meanwhile.
 """
 
 from __future__ import annotations
@@ -11,31 +14,22 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import random
 import re
 import shlex
-import statistics
-import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-# measure -> whether more of it is better
-HIGHER_IS_BETTER: Mapping[str, bool] = {
-    "prompt tok/s": True,
-    "generate tok/s": True,
-    "load s": False,
-    "start to first token s": False,
-    "peak memory GB": False,
-}
+from side_by_side import Part, as_json, bench_model, compare, own_command, run, table
+
+BATCH_DEPTH, BATCH_TOKENS = 16, 32
+"""Tokens of each sequence before and while a batch generates."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What both engines are asked: a prompt of n_prompt tokens, and n_generate tokens after `depth` others."""
+    """What both engines are asked: n_prompt tokens to compute, n_generate to generate, `depth` before the deep ones."""
 
     model: Path
     llama_bin: Path
@@ -44,155 +38,158 @@ class Job:
     n_prompt: int
     n_generate: int
     depth: int
+    batches: tuple[int, ...]
     kv_type: str
-    prompt_ids: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """A finished process: what it printed, how long it took, the most memory that it held."""
+def parts(job: Job) -> Mapping[str, tuple[Part, ...]]:
+    """All that can be compared, by the name that --parts takes."""
+    p, n = job.n_prompt, job.n_generate
 
-    stdout: str
-    stderr: str
-    wall_s: float
-    peak_bytes: int
+    def speed(label: str, n_prompt: int, n_generate: int, depth: int) -> Part:
+        asked = (job, label, n_prompt, n_generate, depth)
+        return Part(label, lambda: llama_bench(*asked), lambda: gristmill_bench(*asked))
 
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """Medians of one measure; `better` is how many times better gristmill is, whichever direction is good."""
-
-    measure: str
-    llama_cpp: float
-    gristmill: float
-    better: float
-
-
-def run(command: Sequence[str]) -> Run:
-    """RuntimeError with the end of its stderr when the command fails.
-
-    A child's peak memory starts at that of the process that started it, so this one must stay small: no numpy here.
-    """
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        start = time.perf_counter()
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
-        _, status, usage = os.wait4(process.pid, 0)
-        wall_s, process.returncode = time.perf_counter() - start, os.waitstatus_to_exitcode(status)
-        texts = []
-        for file in (out, err):
-            file.seek(0)
-            texts.append(file.read().decode(errors="replace"))  # a single token may be half a character
-    if process.returncode != 0:
-        raise RuntimeError(f"{shlex.join(command)[:200]} ended with {process.returncode}:\n{texts[1][-2000:]}")
-    unit = 1 if sys.platform == "darwin" else 1024
-    return Run(texts[0], texts[1], wall_s, usage.ru_maxrss * unit)
-
-
-def measure_llama_cpp(job: Job) -> dict[str, float]:
-    """One round. Keys as in HIGHER_IS_BETTER."""
-    common = ["-m", str(job.model), "-t", str(job.threads)]
-    bench = [str(job.llama_bin / "llama-bench"), *common, "-r", "1", "-o", "json", "-fa", "on,off"]
-    bench += ["-ctk", job.kv_type, "-ctv", job.kv_type]
-    prompt = json.loads(run([*bench, "-p", str(job.n_prompt), "-n", "0"]).stdout)
-    generate = json.loads(run([*bench, "-p", "0", "-n", str(job.n_generate), "-d", str(job.depth)]).stdout)
-    once = [str(job.llama_bin / "llama-completion"), *common, "-c", str(context(job)), "-p", "a", "-n", "1", "-no-cnv"]
-    start = run(once)
-    load = re.search(r"load time =\s*([\d.]+) ms", start.stdout + start.stderr)
     return {
-        "prompt tok/s": max(row["avg_ts"] for row in prompt),
-        "generate tok/s": max(row["avg_ts"] for row in generate),
+        "prompt": (speed("prompt tok/s", p, 0, 0),),
+        "generate": (speed("generate tok/s", 0, n, 0),),
+        "batch": (Part("batch", lambda: llama_batched(job), lambda: gristmill_batched(job)),),
+        "deep": (
+            speed(f"prompt at {job.depth} tok/s", p, 0, job.depth),
+            speed(f"generate at {job.depth} tok/s", 0, n, job.depth),
+        ),
+        "start": (Part("start", lambda: llama_start(job), lambda: gristmill_start(job), higher_is_better=False),),
+    }
+
+
+def llama_bench(job: Job, label: str, n_prompt: int, n_generate: int, depth: int) -> dict[str, float]:
+    command = [
+        str(job.llama_bin / "llama-bench"),
+        "-m",
+        str(job.model),
+        "-t",
+        str(job.threads),
+        "-r",
+        "1",
+        "-o",
+        "json",
+    ]
+    command += ["-fa", "on,off", "-ctk", job.kv_type, "-ctv", job.kv_type]
+    finished = run([*command, "-p", str(n_prompt), "-n", str(n_generate), "-d", str(depth)])
+    return {label: max(row["avg_ts"] for row in json.loads(finished.stdout))}
+
+
+def gristmill_bench(job: Job, label: str, n_prompt: int, n_generate: int, depth: int) -> dict[str, float]:
+    (row,) = bench_model(
+        job.gristmill, "-p", n_prompt, "-n", n_generate, "-d", depth, "-b", 1, "-r", 1, *_common(job), "-t", job.threads
+    )
+    return {label: row["tokens_per_s"]}
+
+
+def llama_batched(job: Job) -> dict[str, float]:
+    sizes = ["-npp", str(BATCH_DEPTH), "-ntg", str(BATCH_TOKENS), "-npl", ",".join(map(str, job.batches))]
+    context = max(job.batches) * (BATCH_DEPTH + BATCH_TOKENS) + 64
+    command = [str(job.llama_bin / "llama-batched-bench"), "-m", str(job.model), "-t", str(job.threads)]
+    command += ["-c", str(context), *sizes, "-ctk", job.kv_type, "-ctv", job.kv_type, "--output-format", "jsonl"]
+    rows = [json.loads(line) for line in run(command).stdout.splitlines() if line.startswith("{")]
+    return {_batch_label(row["pl"]): row["speed_tg"] for row in rows}
+
+
+def gristmill_batched(job: Job) -> dict[str, float]:
+    sizes = ("-p", 0, "-n", BATCH_TOKENS, "-d", BATCH_DEPTH, "-b", ",".join(map(str, job.batches)))
+    rows = bench_model(job.gristmill, *sizes, "-r", 1, *_common(job), "-t", job.threads)
+    return {_batch_label(row["batch"]): row["tokens_per_s"] for row in rows}
+
+
+def llama_start(job: Job) -> dict[str, float]:
+    command = [str(job.llama_bin / "llama-completion"), "-m", str(job.model), "-t", str(job.threads)]
+    finished = run([*command, "-c", str(_context(job)), "-p", "a", "-n", "1", "-no-cnv"])
+    load = re.search(r"load time =\s*([\d.]+) ms", finished.stdout + finished.stderr)
+    return {
         "load s": float(load.group(1)) / 1000 if load else float("nan"),
-        "start to first token s": start.wall_s,
-        "peak memory GB": start.peak_bytes / 1e9,
+        "start to first token s": finished.wall_s,
+        "peak memory GB": finished.peak_bytes / 1e9,
     }
 
 
-def measure_gristmill(job: Job) -> dict[str, float]:
-    """One round. Keys as in HIGHER_IS_BETTER."""
-    one = job.prompt_ids[:1]
-    prompt, _ = generate(job, job.prompt_ids[: job.n_prompt], 1)
-    long, _ = generate(job, job.prompt_ids[: job.depth] or one, job.n_generate)
-    short, start = generate(job, one, 1)
+def gristmill_start(job: Job) -> dict[str, float]:
+    command = [*job.gristmill, "generate", *_common(job), "--threads", str(job.threads), "--ctx", str(_context(job))]
+    finished = run([*command, "--prompt-ids", "10", "-n", "1", "--temp", "0", "--ignore-eos", "--json"])
     return {
-        "prompt tok/s": prompt["prompt_tokens_per_s"],
-        "generate tok/s": long["output_tokens_per_s"],
-        "load s": short["load_s"],
-        "start to first token s": start.wall_s,
-        "peak memory GB": start.peak_bytes / 1e9,
+        "load s": json.loads(finished.stdout)["stats"]["load_s"],
+        "start to first token s": finished.wall_s,
+        "peak memory GB": finished.peak_bytes / 1e9,
     }
 
 
-def generate(job: Job, ids: Sequence[int], n: int) -> tuple[dict[str, float], Run]:
-    """`stats` of one greedy `gristmill generate --json`, and its process."""
-    command = [*job.gristmill, "generate", "-m", str(job.model), "--prompt-ids", ",".join(map(str, ids))]
-    command += ["-n", str(n), "--temp", "0", "--threads", str(job.threads), "--ctx", str(context(job))]
-    finished = run([*command, "--kv-type", job.kv_type, "--device", "cpu", "--ignore-eos", "--json"])
-    return json.loads(finished.stdout)["stats"], finished
+def _common(job: Job) -> tuple[str, ...]:
+    return ("-m", str(job.model), "--kv-type", job.kv_type, "--device", "cpu")
 
 
-def context(job: Job) -> int:
-    """Tokens of context that both engines are given for one-token runs and generation."""
-    return max(job.n_prompt, job.depth + job.n_generate) + 64
+def _context(job: Job) -> int:
+    """Tokens of context that both engines are given where one token is generated."""
+    return max(job.n_prompt, job.n_generate) + 64
 
 
-def compare(job: Job, rounds: int) -> list[Row]:
-    """A B A B ..., then medians. One round more comes first and is dropped: it warms the page cache."""
-    measure_llama_cpp(job)
-    theirs, ours = [], []
-    for _ in range(rounds):
-        theirs.append(measure_llama_cpp(job))
-        ours.append(measure_gristmill(job))
-    rows = []
-    for measure, higher in HIGHER_IS_BETTER.items():
-        a = statistics.median(each[measure] for each in theirs)
-        b = statistics.median(each[measure] for each in ours)
-        rows.append(Row(measure, a, b, b / a if higher else a / b))
-    return rows
+def _batch_label(n: int) -> str:
+    return f"generate, batch {n} tok/s"
 
 
-def table(rows: Sequence[Row]) -> str:
-    lines = [f"{'':24}{'llama.cpp':>12}{'gristmill':>12}{'times better':>14}"]
-    lines += [f"{r.measure:24}{r.llama_cpp:12.2f}{r.gristmill:12.2f}{r.better:13.2f}x" for r in rows]
-    return "\n".join(lines)
+def warm(job: Job) -> None:
+    """The file into the page cache."""
+    llama_start(job)
 
 
-def random_ids(n: int) -> tuple[int, ...]:
-    """Always the same, and low enough for any vocabulary."""
-    return tuple(random.Random(0).choices(range(10, 1000), k=n))
+def numbers(low: int) -> Callable[[str], tuple[int, ...]]:
+    """For argparse: whole numbers with commas between."""
+
+    def parse(text: str) -> tuple[int, ...]:
+        found = tuple(int(part) for part in text.split(","))
+        if min(found) < low:
+            raise ValueError(text)
+        return found
+
+    return parse
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
-    parser.add_argument("--llama-bin", type=Path, required=True, help="folder of llama-bench and llama-completion")
-    mine = f"{shlex.quote(sys.executable)} -m gristmill"
-    parser.add_argument("--gristmill", default=mine, help="command [default: this Python's own]")
+    parser.add_argument("--llama-bin", type=Path, required=True, help="folder of llama.cpp's programs")
+    parser.add_argument(
+        "--parts", default="prompt,generate,batch,start", help="of prompt,generate,batch,deep,start; all"
+    )
+    parser.add_argument("--gristmill", default=own_command(), help="command [default: this Python's own]")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("-p", "--prompt", type=int, default=512)
     parser.add_argument("-n", "--generate", type=int, default=64)
-    parser.add_argument("-d", "--depth", type=int, default=0, help="tokens in the cache before generating")
+    parser.add_argument("-d", "--depth", type=int, default=4096, help="tokens in the cache before the deep parts")
+    parser.add_argument("-b", "--batch", type=numbers(1), default=(4, 8, 16), help="sequences generating at once")
     parser.add_argument("--kv-type", default="f16", choices=["f16", "f32", "q8_0"])
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
+    sizes = (args.threads, args.prompt, args.generate, args.depth, args.batch, args.kv_type)
+    job = Job(args.model, args.llama_bin, tuple(shlex.split(args.gristmill)), *sizes)
+    known = parts(job)
+    chosen = list(known) if args.parts == "all" else args.parts.split(",")
+    if unknown := [name for name in chosen if name not in known]:
+        parser.error(f"--parts: {unknown[0]!r} is not one of {', '.join(known)}, all")
     try:
-        ids = random_ids(max(args.prompt, args.depth, 1))
-        command = tuple(shlex.split(args.gristmill))
-        sizes = (args.threads, args.prompt, args.generate, args.depth, args.kv_type)
-        job = Job(args.model, args.llama_bin, command, *sizes, ids)
-        rows = compare(job, args.rounds)
+        warm(job)
+        rows = compare([part for name in chosen for part in known[name]], args.rounds)
     except (RuntimeError, ValueError, OSError) as error:
         sys.exit(f"compare_llama_cpp: {error}")
     if args.json:
-        settings = {"model": str(args.model), "threads": args.threads, "prompt": args.prompt, "rounds": args.rounds}
-        settings |= {"generate": args.generate, "depth": args.depth, "kv_type": args.kv_type}
-        print(json.dumps({**settings, "rows": [asdict(row) for row in rows]}, indent=2))
+        settings = {"model": str(args.model), "threads": args.threads, "prompt": args.prompt, "generate": args.generate}
+        settings |= {"depth": args.depth, "kv_type": args.kv_type, "rounds": args.rounds}
+        print(as_json(rows, "llama_cpp", settings))
     else:
         print(
-            f"{args.model.name}: {args.threads} threads, pp{args.prompt}, tg{args.generate} at {args.depth}, "
-            f"{args.kv_type} cache, medians of {args.rounds}"
+            f"{args.model.name}: {args.threads} threads, prompt {args.prompt}, generate {args.generate} (a batch"
+            f" {BATCH_TOKENS} each), {args.kv_type} cache, medians of {args.rounds}"
         )
-        print(table(rows))
+        print(table(rows, "llama.cpp"))
 
 
 if __name__ == "__main__":

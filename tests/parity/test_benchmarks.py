@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -39,21 +40,115 @@ def test_random_models_compute(model: str, label: str, tmp_path: Path) -> None:
     assert 0.1 < logits.std() < 10
 
 
-def test_comparison(tmp_path: Path) -> None:
-    """Against programs that print made-up numbers: twice the speed and half the time are both 2 times better."""
-    rows = [{"avg_ts": 90.0}, {"avg_ts": 100.0}]
-    stats = {"prompt_tokens_per_s": 200.0, "output_tokens": 64, "output_tokens_per_s": 200.0, "load_s": 0.5}
-    for name, printed in (
-        ("llama-bench", json.dumps(rows)),
-        ("llama-completion", "load time =    1000.00 ms"),
-        ("gristmill", json.dumps({"stats": stats})),
-    ):
-        program = tmp_path / name
-        program.write_text(f"#!/bin/sh\necho '{printed}'\n")
-        program.chmod(0o755)
-    found = run(
-        "compare_llama_cpp.py", "a.gguf", "--llama-bin", tmp_path, "--gristmill", tmp_path / "gristmill", "--json"
-    )
-    by_measure = {row["measure"]: row for row in json.loads(found)["rows"]}
+def program(path: Path, script: str) -> None:
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+def printing(rows: object) -> str:
+    return f"echo '{json.dumps(rows)}'"
+
+
+def fakes(folder: Path) -> None:
+    """Programs that print made-up numbers: half the speed and twice the time of gristmill's."""
+    program(folder / "llama-bench", printing([{"avg_ts": 90.0}, {"avg_ts": 100.0}]))
+    program(folder / "llama-batched-bench", "\n".join(printing({"pl": n, "speed_tg": 10.0 * n}) for n in (4, 8, 16)))
+    program(folder / "llama-completion", "echo 'load time =    1000.00 ms'")
+    program(folder / "run", '[ "$OMP_NUM_THREADS" = 3 ] && echo "achieved tok/s: 100.0" >&2')
+    program(folder / "runq", 'echo "achieved tok/s: 50.0" >&2')
+    one, batches = [{"tokens_per_s": 200.0}], [{"batch": n, "tokens_per_s": 20.0 * n} for n in (4, 8, 16)]
+    choice = f'case "$*" in *4,8,16*) {printing(batches)};; bench*) {printing(one)};;'
+    program(folder / "gristmill", f"{choice} *) {printing({'stats': {'load_s': 0.5}})};; esac")
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Path:
+    fakes(tmp_path)
+    return tmp_path
+
+
+def test_comparison(programs: Path) -> None:
+    """Twice the speed and half the time are both 2 times better."""
+    common = ("--llama-bin", programs, "--gristmill", programs / "gristmill", "--rounds", 2, "--json")
+    rows = json.loads(run("compare_llama_cpp.py", "a.gguf", *common, "--parts", "all"))["rows"]
+    by_measure = {row["measure"]: row for row in rows}
     assert by_measure["prompt tok/s"]["llama_cpp"] == 100.0, "the better of llama.cpp's two is what counts"
-    assert {by_measure[m]["better"] for m in ("prompt tok/s", "generate tok/s", "load s")} == {2.0}
+    assert by_measure["generate, batch 16 tok/s"]["llama_cpp"] == 160.0
+    doubled = {row["measure"] for row in rows if row["better"] == 2.0}
+    deep = {"prompt at 4096 tok/s", "generate at 4096 tok/s"}
+    assert doubled == {"prompt tok/s", "generate tok/s", "load s", *deep} | {
+        f"generate, batch {n} tok/s" for n in (4, 8, 16)
+    }
+    assert set(by_measure) - doubled == {"start to first token s", "peak memory GB"}
+
+
+def test_comparison_of_chosen_parts(programs: Path) -> None:
+    common = ("a.gguf", "--llama-bin", programs, "--gristmill", programs / "gristmill", "--rounds", 1)
+    rows = json.loads(run("compare_llama_cpp.py", *common, "--parts", "deep", "--depth", 64, "--json"))["rows"]
+    assert [row["measure"] for row in rows] == ["prompt at 64 tok/s", "generate at 64 tok/s"]
+    assert "2.00x" in run("compare_llama_cpp.py", *common, "--parts", "generate")
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        run("compare_llama_cpp.py", *common, "--parts", "prompt,speed")
+    assert "'speed' is not one of prompt, generate, batch, deep, start" in failed.value.stderr
+
+
+def test_comparison_with_llama2c(programs: Path) -> None:
+    """`run` is given version 0 and `runq` version 2, with as many threads as gristmill."""
+    run("random_model.py", "llama2c-15m", "--type", "f32", "-o", programs / "plain.bin")
+    run("random_model.py", "llama2c-15m", "--type", "q8_0", "-o", programs / "int8.bin")
+    common = ("--llama2c", programs, "--gristmill", programs / "gristmill", "--rounds", 1, "--threads", 3, "--json")
+    rows = json.loads(run("compare_llama2c.py", programs / "plain.bin", programs / "int8.bin", *common))["rows"]
+    assert [(row["measure"], row["llama2c"], row["better"]) for row in rows] == [
+        ("plain.bin generate tok/s", 100.0, 2.0),
+        ("plain.bin prompt tok/s", 100.0, 2.0),
+        ("int8.bin generate tok/s", 50.0, 4.0),
+        ("int8.bin prompt tok/s", 50.0, 4.0),
+    ]
+    (programs / "short.bin").write_bytes(b"ak42")
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        run("compare_llama2c.py", programs / "short.bin", *common)
+    assert "too short for a llama2.c checkpoint" in failed.value.stderr
+
+
+ROW = {"test": "tg128", "batch": 4, "depth": 64, "threads": 2, "gb_per_s": 20.0, "gflop_per_s": 80.0}
+LIMITS = {"threads": 2, "read_gb_per_s": {"best": 50.0, "median": 49.0}}
+MACHINE = {"limits": [{**LIMITS, "peak_gflop_per_s": {"f32": {"best": 200.0}, "int8": {"best": 900.0}}}]}
+
+
+@pytest.fixture
+def measured(tmp_path: Path) -> Path:
+    pytest.importorskip("matplotlib", reason="the picture needs matplotlib")
+    (tmp_path / "machine.json").write_text(json.dumps(MACHINE))
+    prompt = {**ROW, "test": "pp512", "batch": 1, "depth": 0, "gb_per_s": 0.5, "gflop_per_s": 400.0}
+    (tmp_path / "q8_0.json").write_text(json.dumps([ROW, prompt, {**ROW, "threads": 1}]))
+    return tmp_path
+
+
+def test_roofline_draws(measured: Path) -> None:
+    run("roofline.py", measured / "machine.json", measured / "q8_0.json", "-o", measured / "a.png")
+    picture = (measured / "a.png").read_bytes()
+    assert picture.startswith(b"\x89PNG")
+    assert len(picture) > 20_000
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        run("roofline.py", measured / "q8_0.json", measured / "q8_0.json", "-o", measured / "b.png")
+    assert "not what `gristmill bench machine --json` prints" in failed.value.stderr
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        run("roofline.py", measured / "machine.json", measured / "q8_0.json", "--threads", 8, "-o", measured / "b.png")
+    assert "measured with [2] threads, not with 8" in failed.value.stderr
+    assert not (measured / "b.png").exists()
+
+
+def test_roofline_points(measured: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = importlib.util.spec_from_file_location("roofline", BENCHMARKS / "roofline.py")
+    assert spec is not None
+    assert spec.loader is not None
+    roofline = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "roofline", roofline)
+    spec.loader.exec_module(roofline)
+    assert roofline.read_limits(measured / "machine.json", None) == roofline.Limits(
+        2, 50.0, {"f32": 200.0, "int8": 900.0}
+    )
+    assert roofline.read_points(measured / "q8_0.json", 2) == [
+        roofline.Point("tg", "tg128 ×4 at 64", 4.0, 80.0),
+        roofline.Point("pp", "pp512", 800.0, 400.0),
+    ]

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn, TransferSpeedColumn
 
+from gristmill.formats.open import open_checkpoint
 from gristmill.llm import LLM
+from gristmill.models.build import Progress as Report
+from gristmill.models.build import build
+from gristmill.models.decoder import Decoder
+from gristmill.ops.interface import Ops
 
 
 def load(model: str, tokenizer: str | None, threads: int | None, context: int | None, kv_type: str, device: str) -> LLM:
     """The model, ready. What the user should know (weights that were converted, say) goes to stderr."""
-    logging.basicConfig(format="%(message)s", stream=sys.stderr)
-    console = Console(stderr=True)
-    columns = (TextColumn("loading"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("loading", total=None)
-
-        def progress(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
-
+    with _loading() as progress:
         return LLM(
             model,
             device=device,
@@ -31,3 +31,19 @@ def load(model: str, tokenizer: str | None, threads: int | None, context: int | 
             tokenizer=tokenizer,
             progress=progress,
         )
+
+
+def load_decoder(model: str, ops: Ops) -> Decoder:
+    """The forward pass alone, without a vocabulary or a cache."""
+    with _loading() as progress:
+        return build(open_checkpoint(Path(model)), ops, progress)
+
+
+@contextmanager
+def _loading() -> Iterator[Report]:
+    logging.basicConfig(format="%(message)s", stream=sys.stderr)
+    console = Console(stderr=True)
+    columns = (TextColumn("loading"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("loading", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -7,6 +7,7 @@ import sys
 import click
 
 from gristmill import __version__
+from gristmill.cli.bench import bench
 from gristmill.cli.generate import generate
 from gristmill.cli.inspect import inspect
 from gristmill.cli.tokenize import tokenize
@@ -31,5 +32,5 @@ def main() -> None:
     """Run open-weight language models from their raw files."""
 
 
-for command in (generate, inspect, tokenize):
+for command in (bench, generate, inspect, tokenize):
     main.add_command(command)

@@ -7,6 +7,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "machine.h"
 #include "ops.h"
 #include "sample.h"
 
@@ -228,6 +229,40 @@ auto dequantize_array(const std::string& label, In<uint8_t, 1> data) {
   return y;
 }
 
+size_t linear_bytes(const Linear& w) {
+  size_t n = 0;
+  for (const auto& part : w.parts) n += part->matrix.total_bytes();
+  return n;
+}
+
+// In what the largest part is multiplied.
+const char* linear_arithmetic(const Linear& w) {
+  const Matrix* largest = &w.parts[0]->matrix;
+  for (const auto& part : w.parts)
+    if (part->matrix.rows > largest->rows) largest = &part->matrix;
+  return largest->blocked() ? "int8" : largest->pack == Pack::BF16 ? "bf16" : "f32";
+}
+
+void make_read_test(ReadTest* self, Ops& ops, size_t n_bytes) {
+  check(n_bytes > 0 && n_bytes <= size_t(1) << 36, "ReadTest: between 1 byte and 64 GiB");
+  Running running(ops);
+  new (self) ReadTest(n_bytes, ops.pool());
+}
+
+double run_read_test(const ReadTest& test, Ops& ops) {
+  Running running(ops);
+  return test.run(ops.kernels(), ops.pool());
+}
+
+double peak_of(Ops& ops, const std::string& arithmetic, double seconds) {
+  const Peaks& peaks = *ops.kernels().peaks;
+  auto loop = arithmetic == "f32" ? peaks.f32 : arithmetic == "bf16" ? peaks.bf16 : arithmetic == "int8" ? peaks.int8 : nullptr;
+  check(loop, "measure_peak: arithmetic must be f32, bf16 or int8");
+  check(seconds > 0 && seconds <= 10, "measure_peak: seconds must be over 0 and at most 10");
+  Running running(ops);
+  return measure_peak(loop, ops.pool(), seconds);
+}
+
 }  // namespace
 
 NB_MODULE(_kernels, m) {
@@ -236,7 +271,9 @@ NB_MODULE(_kernels, m) {
   nb::class_<Linear>(m, "Linear")
       .def_prop_ro("rows", &Linear::rows)
       .def_prop_ro("cols", &Linear::cols)
-      .def_prop_ro("n_matrices", &Linear::n_matrices);
+      .def_prop_ro("n_matrices", &Linear::n_matrices)
+      .def_prop_ro("n_bytes", linear_bytes)
+      .def_prop_ro("arithmetic", linear_arithmetic);
   m.def("linear_of", make_linear, "parts"_a, "bias"_a.none());
   nb::class_<Ops>(m, "Ops")
       .def(nb::init<int, const std::string&>(), "n_threads"_a, "isa"_a)
@@ -251,6 +288,10 @@ NB_MODULE(_kernels, m) {
       .def("store_qkv", store_qkv, "qkv"_a, "q_norm"_a.none(), "k_norm"_a.none(), "eps"_a, "cos"_a, "sin"_a, "k"_a, "v"_a, "slots"_a)
       .def("attention", attention, "q"_a, "k"_a, "v"_a, "positions"_a, "query_start"_a, "block_tables"_a, "window"_a, "sinks"_a.none(), "scale"_a)
       .def("moe", moe, "x"_a, "router"_a, "gate_up"_a, "down"_a, "n_active"_a, "limit"_a);
+  nb::class_<ReadTest>(m, "ReadTest")
+      .def("__init__", make_read_test, "ops"_a, "n_bytes"_a)
+      .def("run", run_read_test, "ops"_a);
+  m.def("measure_peak", peak_of, "ops"_a, "arithmetic"_a, "seconds"_a);
   m.def("sample", sample_rows);
   m.def("uniform", uniform);
   m.def("dequantize", dequantize_array, "label"_a, "data"_a);

@@ -1,5 +1,6 @@
 #include "simd_avx2.h"
-// The order matters: kernels_impl.h is written on the operations above.
+// The order matters: what follows is written on the operations above.
+#include "peaks_impl.h"
 #include "kernels_impl.h"
 
 namespace gristmill {

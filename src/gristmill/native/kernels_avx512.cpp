@@ -2,7 +2,8 @@
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #include "simd_avx512.h"
-// The order matters: kernels_impl.h is written on the operations above.
+// The order matters: what follows is written on the operations above.
+#include "peaks_impl.h"
 #include "kernels_impl.h"
 
 namespace gristmill {

@@ -259,6 +259,7 @@ constexpr Kernels kKernels = {
      blocked_linear<TypeQ8F>, blocked_linear<TypeQ4_0>, blocked_linear<TypeQ4_K>, blocked_linear<TypeQ5_K>,
      blocked_linear<TypeQ6_K>, blocked_linear<TypeMxfp4>},
     quantize, to_bf16, rms_norm, swiglu, add, scaled_add, attention, to_half, from_half,
+    &kPeaks,
 };
 
 }  // namespace

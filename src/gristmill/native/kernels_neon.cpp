@@ -1,5 +1,6 @@
 #include "simd_neon.h"
-// The order matters: kernels_impl.h is written on the operations above.
+// The order matters: what follows is written on the operations above.
+#include "peaks_impl.h"
 #include "kernels_impl.h"
 
 #include <sys/auxv.h>

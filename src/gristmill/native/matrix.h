@@ -131,6 +131,8 @@ struct AttentionRows {
 constexpr int kKvBlock = 16;     // positions in a block of the cache
 constexpr int kMaxAttentionRows = 32;
 
+struct Peaks;  // machine.h
+
 // What one instruction set offers.
 struct Kernels {
   const char* name;
@@ -144,6 +146,7 @@ struct Kernels {
   void (*attention)(const KvLayer& kv, const AttentionRows& rows, float* scratch);
   void (*to_half)(const float* x, int n, uint16_t* y);
   void (*from_half)(const uint16_t* x, int n, float* y);
+  const Peaks* peaks;
 };
 
 const Kernels* kernels_portable();

@@ -61,6 +61,7 @@ class Ops {
   Ops(int n_threads, const std::string& isa);
 
   const char* isa() const { return kernels_->name; }
+  const Kernels& kernels() const { return *kernels_; }
   ThreadPool& pool() { return pool_; }
   std::mutex& busy() { return busy_; }  // held by whoever calls any of the following
   PackedMatrix pack(const SourceWeight& weight) { return gristmill::pack(weight, pool_, arena_); }

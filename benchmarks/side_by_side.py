@@ -1,0 +1,107 @@
+"""What the comparisons with other engines share: processes, medians of rounds taken in turns, one table.
+
+Standard library only: a child's peak memory starts at that of the process that started it, so this one must stay small.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Measure = Callable[[], Mapping[str, float]]
+"""One round: what is measured -> its value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A finished process: what it printed, how long it took, the most memory that it held."""
+
+    stdout: str
+    stderr: str
+    wall_s: float
+    peak_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Something to compare: one round of each engine, which must measure the same things."""
+
+    name: str
+    theirs: Measure
+    ours: Measure
+    higher_is_better: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Medians of one measure; `better` is how many times better gristmill is, whichever direction is good."""
+
+    measure: str
+    theirs: float
+    gristmill: float
+    better: float
+
+
+def run(command: Sequence[str], env: Mapping[str, str] | None = None) -> Run:
+    """RuntimeError with the end of its stderr when the command fails."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        start = time.perf_counter()
+        given = {**os.environ, **(env or {})}
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=given)
+        _, status, usage = os.wait4(process.pid, 0)
+        wall_s, process.returncode = time.perf_counter() - start, os.waitstatus_to_exitcode(status)
+        texts = []
+        for file in (out, err):
+            file.seek(0)
+            texts.append(file.read().decode(errors="replace"))  # a single token may be half a character
+    if process.returncode != 0:
+        raise RuntimeError(f"{shlex.join(command)[:200]} ended with {process.returncode}:\n{texts[1][-2000:]}")
+    unit = 1 if sys.platform == "darwin" else 1024
+    return Run(texts[0], texts[1], wall_s, usage.ru_maxrss * unit)
+
+
+def bench_model(gristmill: Sequence[str], *args: object) -> list[dict[str, Any]]:
+    """Rows of one `gristmill bench model --json`."""
+    rows: list[dict[str, Any]] = json.loads(run([*gristmill, "bench", "model", *map(str, args), "--json"]).stdout)
+    return rows
+
+
+def compare(parts: Iterable[Part], rounds: int) -> list[Row]:
+    """A B A B ..., then medians, one part after the other."""
+    rows = []
+    for part in parts:
+        theirs, ours = [], []
+        for i in range(rounds):
+            print(f"{part.name}: round {i + 1} of {rounds}", file=sys.stderr, flush=True)
+            theirs.append(part.theirs())
+            ours.append(part.ours())
+        for measure in theirs[0]:
+            a, b = (statistics.median(each[measure] for each in found) for found in (theirs, ours))
+            rows.append(Row(measure, a, b, b / a if part.higher_is_better else a / b))
+    return rows
+
+
+def as_json(rows: Sequence[Row], their_name: str, settings: Mapping[str, object]) -> str:
+    plain = [{"measure": r.measure, their_name: r.theirs, "gristmill": r.gristmill, "better": r.better} for r in rows]
+    return json.dumps({**settings, "rows": plain}, indent=2)
+
+
+def table(rows: Sequence[Row], their_name: str) -> str:
+    width = max(len(row.measure) for row in rows) + 2
+    lines = [f"{'':{width}}{their_name:>12}{'gristmill':>12}{'times better':>14}"]
+    lines += [f"{r.measure:{width}}{r.theirs:12.2f}{r.gristmill:12.2f}{r.better:13.2f}x" for r in rows]
+    return "\n".join(lines)
+
+
+def own_command() -> str:
+    """gristmill of this Python, as a shell would be given it."""
+    return f"{shlex.quote(sys.executable)} -m gristmill"

@@ -1,0 +1,39 @@
+"""Options of the bench commands alone."""
+
+from __future__ import annotations
+
+import click
+
+from gristmill.cli import options
+
+
+class Numbers(click.ParamType[tuple[int, ...]]):
+    """Whole numbers with commas between, each from `low` to `high`."""
+
+    name = "numbers"
+
+    def __init__(self, low: int, high: int = 2**31 - 1) -> None:
+        self._low = low
+        self._high = high
+
+    def convert(
+        self, value: str | tuple[int, ...], param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        try:
+            numbers = tuple(int(part) for part in value.split(","))
+        except ValueError:
+            self.fail(f"{value!r} is not numbers with commas between, such as 1,4,16", param, ctx)
+        for number in numbers:
+            if not self._low <= number <= self._high:
+                self.fail(f"{number} is not between {self._low} and {self._high}", param, ctx)
+        return numbers
+
+
+buffer_mb = options.option(
+    "--buffer-mb",
+    type=click.IntRange(256, 65536),
+    default=512,
+    help="MiB to read for the bandwidth; several times the last cache",
+)

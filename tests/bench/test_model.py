@@ -1,0 +1,51 @@
+"""The steps that `bench model` times are the model's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import small_model
+
+from gristmill import LLM, SamplingParams
+from gristmill.bench.machine import Machine
+from gristmill.bench.model import Case, ModelBench, main_arithmetic, plan
+from gristmill.formats.open import open_checkpoint
+from gristmill.models.build import build
+from gristmill.ops.cpu import CpuOps
+
+
+def bench(folder: Path, *cases: Case) -> ModelBench:
+    ops = CpuOps(1)
+    decoder = build(open_checkpoint(small_model.write_model(folder / "tiny.bin")), ops)
+    assert main_arithmetic(decoder) == "f32"
+    return ModelBench(decoder, "f32", cases, lambda _: ops, Machine(1 << 20))
+
+
+def test_a_batch_generates_what_its_sequences_generate_alone(tmp_path: Path) -> None:
+    case = Case("tg", 20, 3, 17, 1)
+    made = bench(tmp_path, case)
+    together = made.sequences(case)
+    made.compute(case, together)
+    for i, one in enumerate(together):
+        alone = made.sequences(case)[i : i + 1]
+        made.compute(case, alone)
+        assert one.tokens == alone[0].tokens
+        assert len(one.tokens) == 17 + 1 + 20
+    assert len({tuple(sequence.tokens[-20:]) for sequence in together}) == 3
+
+
+def test_without_depth_it_generates_what_the_engine_does(tmp_path: Path) -> None:
+    case = Case("tg", 10, 2, 0, 1)
+    made = bench(tmp_path, case)
+    sequences = made.sequences(case)
+    prompts = [list(sequence.tokens) for sequence in sequences]
+    made.compute(case, sequences)
+    with LLM(tmp_path / "tiny.bin", threads=1, kv_type="f32") as llm:
+        outputs = llm.generate(prompts, SamplingParams(temperature=0, max_tokens=10, ignore_eos=True))
+    assert [s.tokens[1:] for s in sequences] == [output.outputs[0].token_ids for output in outputs]
+
+
+def test_too_large_for_the_memory(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"the cache would take .* GB and .* are free"):
+        bench(tmp_path, *plan([0], [100], [2**31 - 1], [0], [1]))

@@ -1,0 +1,105 @@
+"""`gristmill bench` as a person or a script calls it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import small_model
+
+FIELDS = ["test", "batch", "depth", "threads", "tokens_per_s", "stddev", "gb_per_s", "share_of_bandwidth"]
+FIELDS += ["gflop_per_s", "share_of_peak"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(small_model.write(tmp_path_factory.mktemp("model")))
+
+
+def run(*args: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "gristmill", "bench", *args]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **(env or {})})
+
+
+def test_model_rows(model: str) -> None:
+    done = run("model", "-m", model, "-p", "32", "-n", "4", "-b", "1,3", "-d", "0,20", "-t", "1", "-r", "2", "--json")
+    rows = json.loads(done.stdout)
+    assert [(row["test"], row["batch"], row["depth"]) for row in rows] == [
+        ("pp32", 1, 0),
+        ("tg4", 1, 0),
+        ("tg4", 3, 0),
+        ("pp32", 1, 20),
+        ("tg4", 1, 20),
+        ("tg4", 3, 20),
+    ]
+    for row in rows:
+        assert list(row) == FIELDS
+        assert row["threads"] == 1
+        assert row["tokens_per_s"] > 0
+        assert row["gb_per_s"] > 0
+        assert 0 < row["share_of_peak"] < 1
+    assert "test 6 of 6: tg4, batch 3, depth 20" in done.stderr
+    # Every weight is read once a step; a tiny model's are 4 bytes each. Embeddings are the head.
+    dim, hidden, layers, vocab = small_model.DIM, small_model.HIDDEN, small_model.LAYERS, small_model.VOCAB
+    panels = -(-vocab // 16) * 16  # rows are stored 16 at a time
+    kv = dim * small_model.KV_HEADS // small_model.HEADS
+    weights = 4 * (layers * (2 * dim * dim + 2 * dim * kv + 3 * dim * hidden) + panels * dim)
+    cache = sum(range(1, 5)) / 4 * layers * small_model.KV_HEADS * (8 + 16) * 2  # v is stored 16 wide
+    assert rows[1]["gb_per_s"] / rows[1]["tokens_per_s"] * 1e9 == pytest.approx(weights + cache)
+
+
+def test_model_table_and_environment(model: str) -> None:
+    env = {"GRISTMILL_MODEL": model, "GRISTMILL_N_PROMPT": "0", "GRISTMILL_N_GENERATE": "2", "GRISTMILL_BATCH": "2"}
+    done = run("model", "-r", "1", env={**env, "GRISTMILL_THREADS": "1", "GRISTMILL_DEPTH": "5"})
+    assert done.returncode == 0
+    assert "tok/s" in done.stdout
+    assert done.stdout.splitlines()[1].split()[:4] == ["tg2", "2", "5", "1"]
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["-m", "nowhere.gguf"], "nowhere.gguf: no such file"),
+        (["-b", "1,x"], "'1,x' is not numbers with commas between"),
+        (["-b", "0"], "0 is not between 1 and 4096"),
+        (["-p", "0", "-n", "0"], "nothing to measure"),
+        (["-p", "512"], "needs 512 tokens of context, more than the model's 128"),
+        (["-p", "0", "-n", "9", "-d", "120"], "tg9 at depth 120 needs 129 tokens of context"),
+        (["-r", "0"], "0 is not in the range"),
+        (["--buffer-mb", "1"], "1 is not in the range"),
+    ],
+)
+def test_a_mistake_gets_one_clear_line(model: str, args: list[str], message: str) -> None:
+    done = run("model", *args, env={"GRISTMILL_MODEL": model})
+    assert done.returncode in (1, 2)
+    assert message in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+
+
+def test_machine() -> None:
+    done = run("machine", "--threads", "2", "--rounds", "2", "--buffer-mb", "256", "--json")
+    report = json.loads(done.stdout)
+    assert [limits["threads"] for limits in report["limits"]] == [1, 2]
+    for limits in report["limits"]:
+        assert set(limits["peak_gflop_per_s"]) == {"f32", "bf16", "int8"}
+        assert 0 < limits["read_gb_per_s"]["median"] <= limits["read_gb_per_s"]["best"]
+    assert "measuring with 2 threads" in done.stderr
+
+
+def test_machine_table_of_a_chosen_instruction_set() -> None:
+    env = {"GRISTMILL_ISA": "portable", "GRISTMILL_THREADS": "1"}
+    done = run("machine", "--rounds", "1", "--buffer-mb", "256", env=env)
+    assert "portable" in done.stdout
+    for unit in ("memory read (256 MiB), GB/s", "fp32", "bf16", "int8"):
+        assert unit in done.stdout
+    assert run("machine", "--isa", "sse9").returncode == 2
+
+
+@pytest.mark.parametrize("command", ["machine", "model"])
+def test_help_has_examples(command: str) -> None:
+    done = run(command, "--help")
+    assert "Examples:" in done.stdout
+    assert f"gristmill bench {command}" in done.stdout
