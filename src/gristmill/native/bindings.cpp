@@ -76,7 +76,7 @@ std::shared_ptr<PackedMatrix> pack_weight(Ops& ops, const std::string& label, In
   w.scales = scales ? scales->data() : nullptr;
   check(!Matrix{pack_of(w), 1, 1, cols, nullptr}.blocked() || cols % kBlock == 0, "pack: columns must be a multiple of 32");
   Running running(ops);
-  return std::make_shared<PackedMatrix>(ops.pack(w));
+  return std::make_shared<PackedMatrix>(ops.pack({w})[0]);
 }
 
 std::shared_ptr<Linear> make_linear(std::vector<std::shared_ptr<PackedMatrix>> parts, Optional<float, 1> bias) {

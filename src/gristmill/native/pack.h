@@ -1,6 +1,7 @@
 // Re-lays weights for the kernels (see matrix.h) and reads single rows back.
 #pragma once
 #include <memory>
+#include <vector>
 
 #include "dequantize.h"
 #include "matrix.h"
@@ -56,7 +57,8 @@ struct SourceWeight {
 // The layout that `weight` is packed into; other than its own type where no kernel reads that one.
 Pack pack_of(const SourceWeight& weight);
 
-PackedMatrix pack(const SourceWeight& weight, ThreadPool& pool, Arena& arena);
+// All of them in one parallel run, in order.
+std::vector<PackedMatrix> pack(const std::vector<SourceWeight>& weights, ThreadPool& pool, Arena& arena);
 
 // out[cols] = row `row` of matrix `matrix`, as float32.
 void unpack_row(const Matrix& w, int matrix, int row, float* out);
