@@ -286,22 +286,6 @@ int steps_at_once(Pack pack) {
   }
 }
 
-size_t stored_step_bytes(Pack pack, bool scales_apart, int n_steps) {
-  size_t n = size_t(n_steps);
-  switch (pack) {
-    case Pack::F16: return n * 2;
-    case Pack::F32:
-    case Pack::BF16: return n * 4;
-    case Pack::Q8_0: return n * 34;
-    case Pack::Q8F: return n * 32;
-    case Pack::Q4_0: return n * 18;
-    case Pack::Q4_K: return n / 8 * 144;
-    case Pack::Q5_K: return n / 8 * 176;
-    case Pack::Q6_K: return n / 8 * 210;
-    default: return n * (scales_apart ? 16 : 17);
-  }
-}
-
 void lay_steps(const Matrix& m, const StoredRow* rows, uint8_t* group, int width, int begin, int end) {
   switch (m.pack) {
     case Pack::F32: return lay<Pack::F32>(m, rows, group, width, begin, end);

@@ -33,8 +33,6 @@ Place<Byte> place(const Matrix& m, Byte* group, int width, int in_group, int ste
 
 // Steps that are laid at once; lay_steps begins at a multiple of it.
 int steps_at_once(Pack pack);
-// Bytes that so many steps take in a row as stored.
-size_t stored_step_bytes(Pack pack, bool scales_apart, int n_steps);
 
 // Steps [begin, end) of all rows of a group; rows[width * 16], zeros where the matrix has no such row.
 void lay_steps(const Matrix& m, const StoredRow* rows, uint8_t* group, int width, int begin, int end);

@@ -18,6 +18,9 @@ from gristmill.types import Batch, RopeConfig
 Array = Any
 Linear = Any
 
+Stack = tuple[Sequence[Weight], NDArray[np.float32] | None]
+"""Weights whose rows are stacked in order, and a bias [rows] or [n_experts, rows]."""
+
 BLOCK_SIZE = 16
 """Positions in one block of the key-value cache."""
 
@@ -29,6 +32,10 @@ class Ops(Protocol):
 
     def put(self, weights: Sequence[Weight], bias: NDArray[np.float32] | None = None) -> Linear:
         """Re-lay weights for this backend; their rows are stacked in order. bias: [rows] or [n_experts, rows]."""
+        ...
+
+    def put_all(self, stacks: Sequence[Stack]) -> list[Linear]:
+        """`put` for each, faster than one after another."""
         ...
 
     def put_vector(self, values: NDArray[np.float32]) -> Array: ...
