@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
-
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn, TransferSpeedColumn
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from gristmill.llm import LLM
 
@@ -14,14 +13,7 @@ from gristmill.llm import LLM
 def load(model: str, tokenizer: str | None, threads: int | None, context: int | None, kv_type: str, device: str) -> LLM:
     """The model, ready. What the user should know (weights that were converted, say) goes to stderr."""
     logging.basicConfig(format="%(message)s", stream=sys.stderr)
-    console = Console(stderr=True)
-    columns = (TextColumn("loading"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("loading", total=None)
-
-        def progress(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
-
+    with _progress() as progress:
         return LLM(
             model,
             device=device,
@@ -31,3 +23,18 @@ def load(model: str, tokenizer: str | None, threads: int | None, context: int | 
             tokenizer=tokenizer,
             progress=progress,
         )
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int], None] | None]:
+    """Moves a bar on a terminal; None where stderr is none."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn, TransferSpeedColumn
+
+    columns = (TextColumn("loading"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("loading", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
