@@ -229,11 +229,12 @@ void lay_plain(const StoredRow* rows, size_t at, uint8_t* to, size_t step_bytes)
   }
 }
 
-// The same where fewer than 16 bytes are left; n_bytes of each row.
+// The same where fewer than 16 bytes are left: n_bytes of each row. The second half of a last pair may be missing: zero.
 void lay_rest(const StoredRow* rows, size_t at, int n_bytes, int element_bytes, uint8_t* to, size_t step_bytes) {
+  int n_elements = (n_bytes + element_bytes - 1) / element_bytes;
   for (int r = 0; r < kLanes; r++)
-    for (int i = 0; i < n_bytes; i++)
-      to[step_bytes * (i / element_bytes) + element_bytes * r + i % element_bytes] = rows[r].blocks[at + i];
+    for (int i = 0; i < n_elements * element_bytes; i++)
+      to[step_bytes * (i / element_bytes) + element_bytes * r + i % element_bytes] = i < n_bytes ? rows[r].blocks[at + i] : 0;
 }
 
 template <Pack kPack>
@@ -286,7 +287,9 @@ int steps_at_once(Pack pack) {
   }
 }
 
-void lay_steps(const Matrix& m, const StoredRow* rows, uint8_t* group, int width, int begin, int end) {
+void lay_steps(const Matrix& m, const StoredRow* rows, uint8_t* to, int width, int begin, int end) {
+  // As if the whole group were there: the pointer is moved back by what is left out.
+  uint8_t* group = to - m.step_offset(width, begin);
   switch (m.pack) {
     case Pack::F32: return lay<Pack::F32>(m, rows, group, width, begin, end);
     case Pack::F16: return lay<Pack::F16>(m, rows, group, width, begin, end);

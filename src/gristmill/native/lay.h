@@ -34,7 +34,7 @@ Place<Byte> place(const Matrix& m, Byte* group, int width, int in_group, int ste
 // Steps that are laid at once; lay_steps begins at a multiple of it.
 int steps_at_once(Pack pack);
 
-// Steps [begin, end) of all rows of a group; rows[width * 16], zeros where the matrix has no such row.
-void lay_steps(const Matrix& m, const StoredRow* rows, uint8_t* group, int width, int begin, int end);
+// Steps [begin, end) of all rows of a group, put at `to`; rows[width * 16], zeros where the matrix has no such row.
+void lay_steps(const Matrix& m, const StoredRow* rows, uint8_t* to, int width, int begin, int end);
 
 }  // namespace gristmill
