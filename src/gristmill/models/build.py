@@ -18,7 +18,7 @@ from gristmill.types import ModelConfig
 logger = logging.getLogger(__name__)
 Progress = Callable[[int, int], None]
 
-_BYTES_AT_ONCE = 64 << 20  # of the file's pages in memory beside the packed weights
+_BYTES_AT_ONCE = 32 << 20  # of the file's pages in memory beside the packed weights
 
 
 def build(checkpoint: Checkpoint, ops: Ops, progress: Progress | None = None) -> Decoder:
@@ -37,6 +37,7 @@ def build(checkpoint: Checkpoint, ops: Ops, progress: Progress | None = None) ->
     if unused := tensors.unused():
         problem = f"holds {len(unused)} tensors that {config.arch} does not have, among them {unused[0]!r}"
         raise bad_file(checkpoint.path, "tensors", problem, "the configuration may name the wrong architecture")
+    ops.expect(0)
     loader.report()
     return Decoder(config, embed, layers, norm, head)
 
@@ -119,6 +120,12 @@ class _Loader:
             )
         if self._progress:
             self._progress(self._total, self._total)
+
+
+def bytes_to_expect(checkpoint: Checkpoint) -> int:
+    """For `Ops.expect`: all tensors but the largest, whose pages of the file are in memory beside its copy."""
+    sizes = [stored_bytes(checkpoint.get(name)) for name in checkpoint.names()]
+    return sum(sizes) - max(sizes, default=0)
 
 
 def stored_bytes(weight: Weight) -> int:

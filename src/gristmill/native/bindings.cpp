@@ -260,6 +260,10 @@ NB_MODULE(_kernels, m) {
       .def(nb::init<int, const std::string&>(), "n_threads"_a, "isa"_a)
       .def_prop_ro("isa", [](const Ops& ops) { return std::string(ops.isa()); })
       .def_prop_ro("n_threads", [](Ops& ops) { return ops.pool().size(); })
+      .def("expect", [](Ops& ops, size_t n_bytes) {
+        Running running(ops);
+        ops.expect(n_bytes);
+      }, "n_bytes"_a)
       .def("pack", pack_all, "weights"_a)
       .def("linear", linear, "x"_a, "w"_a)
       .def("embed", embed, "w"_a, "tokens"_a)

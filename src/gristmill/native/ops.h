@@ -63,6 +63,7 @@ class Ops {
   const char* isa() const { return kernels_->name; }
   ThreadPool& pool() { return pool_; }
   std::mutex& busy() { return busy_; }  // held by whoever calls any of the following
+  void expect(size_t bytes) { arena_.expect(bytes); }
   std::vector<PackedMatrix> pack(const std::vector<SourceWeight>& weights) { return gristmill::pack(weights, pool_, arena_); }
 
   void linear(const float* x, int n_rows, const Linear& w, float* y);

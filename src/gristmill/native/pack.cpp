@@ -30,16 +30,45 @@ HugeBuffer::HugeBuffer(size_t bytes) : mapped_bytes_(bytes + 64) {
 #endif
 }
 
+void HugeBuffer::trim(size_t first) {
+  uint8_t* end = static_cast<uint8_t*>(mapped_) + mapped_bytes_;
+  uint8_t* start = data_ + (first + kHugePage - 1) / kHugePage * kHugePage;
+  if (start < end) madvise(start, size_t(end - start), MADV_DONTNEED);
+}
+
+void Arena::expect(size_t bytes) {
+  stop_filling();
+  if (chunk_) chunk_->trim(used_);
+  chunk_.reset();
+  used_ = size_ = 0;
+  if (bytes < 2 * kHugePage) return;
+  chunk_ = std::make_shared<HugeBuffer>(bytes);
+  size_ = bytes;
+#ifdef MADV_POPULATE_WRITE
+  stop_ = false;
+  filler_ = std::thread([this, data = chunk_->data(), bytes] {
+    for (size_t at = 0; at + kHugePage <= bytes && !stop_; at += kHugePage)
+      if (madvise(data + at, kHugePage, MADV_POPULATE_WRITE) != 0) return;  // too old a system: pages come one by one
+  });
+#endif
+}
+
+void Arena::stop_filling() {
+  stop_ = true;
+  if (filler_.joinable()) filler_.join();
+}
+
 Arena::Piece Arena::allocate(size_t bytes) {
   constexpr size_t kChunk = 32 * kHugePage;
+  stop_filling();
   bytes = (bytes + 63) / 64 * 64;
-  if (bytes > kChunk / 4) {
-    auto own = std::make_shared<HugeBuffer>(bytes);
-    return {own->data(), own};
-  }
-  if (!chunk_ || used_ + bytes > kChunk) {
+  if (used_ + bytes > size_) {
+    if (bytes > kChunk / 4) {
+      auto own = std::make_shared<HugeBuffer>(bytes);
+      return {own->data(), own};
+    }
     chunk_ = std::make_shared<HugeBuffer>(kChunk);
-    used_ = 0;
+    used_ = 0, size_ = kChunk;
   }
   used_ += bytes;
   return {chunk_->data() + used_ - bytes, chunk_};

@@ -48,6 +48,9 @@ class CpuOps:
     def n_threads(self) -> int:
         return self._native.n_threads
 
+    def expect(self, n_bytes: int) -> None:
+        self._native.expect(n_bytes)
+
     def put(self, weights: Sequence[Weight], bias: F32 | None = None) -> _kernels.Linear:
         return self.put_all([(weights, bias)])[0]
 

@@ -30,6 +30,11 @@ class Ops(Protocol):
 
     # services
 
+    def expect(self, n_bytes: int) -> None:
+        """Weights of about n_bytes will be put: memory for them may be made ready while the caller does something else.
+        0: there are no more."""
+        ...
+
     def put(self, weights: Sequence[Weight], bias: NDArray[np.float32] | None = None) -> Linear:
         """Re-lay weights for this backend; their rows are stacked in order. bias: [rows] or [n_experts, rows]."""
         ...

@@ -31,6 +31,8 @@ class ReferenceOps:
 
     name = "reference"
 
+    def expect(self, n_bytes: int) -> None: ...
+
     def put(self, weights: Sequence[Weight], bias: F32 | None = None) -> ReferenceLinear:
         return ReferenceLinear(np.concatenate([dequantize(w) for w in weights], axis=-2), bias)
 
