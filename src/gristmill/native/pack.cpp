@@ -44,13 +44,11 @@ void Arena::expect(size_t bytes) {
   if (bytes < 2 * kHugePage) return;
   chunk_ = std::make_shared<HugeBuffer>(bytes);
   size_ = bytes;
-#ifdef MADV_POPULATE_WRITE
   stop_ = false;
-  filler_ = std::thread([this, data = chunk_->data(), bytes] {
-    for (size_t at = 0; at + kHugePage <= bytes && !stop_; at += kHugePage)
-      if (madvise(data + at, kHugePage, MADV_POPULATE_WRITE) != 0) return;  // too old a system: pages come one by one
+  filler_ = std::thread([this, data = static_cast<volatile uint8_t*>(chunk_->data()), bytes] {
+    // Touched, not madvised: that would hold a lock which whoever allocates memory meanwhile waits for.
+    for (size_t at = 0; at < bytes && !stop_; at += 4096) data[at] = 0;
   });
-#endif
 }
 
 void Arena::stop_filling() {
@@ -156,7 +154,7 @@ void fetch_row(const Job& job, const GroupReader& reader, int g, int i, size_t b
   int r = job.first_panel(g) * kLanes + i;
   if (r >= job.matrix.rows) return;
   const uint8_t* row = reader.stored(g / job.groups_a_matrix, r);
-  for (size_t at = begin; at < end; at += 64) __builtin_prefetch(row + at, 0, 2);
+  for (size_t at = begin; at < end; at += 64) fetch(row + at);
 }
 
 // Maps the pages behind the rows of groups [begin, end) at once: asking for bytes of a page that is not there does nothing.

@@ -1,4 +1,4 @@
-// Writing to memory past the caches, for what is not read again soon. Knows the processor's baseline alone.
+// What code says to the caches: what is read soon, and what is written and not read again. Knows the processor's baseline alone.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -9,6 +9,12 @@
 #endif
 
 namespace gristmill {
+
+// Asks for the line at p: it is read soon.
+inline void fetch(const uint8_t* p) {
+  __builtin_prefetch(p, 0, 2);
+  asm volatile("");  // gcc sees no effect in a function that only asks, and drops the call to it
+}
 
 // n bytes, a multiple of 16; both places are multiples of 16. A line that is written whole is never read first.
 inline void stream_copy(uint8_t* to, const uint8_t* from, size_t n) {
