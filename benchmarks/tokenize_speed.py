@@ -14,7 +14,8 @@ from pathlib import Path
 
 from gristmill.formats.open import open_checkpoint
 from gristmill.tokenizer.core import CodecTokenizer
-from gristmill.tokenizer.load import load_path, load_tokenizer
+from gristmill.tokenizer.files import load_path
+from gristmill.tokenizer.load import load_tokenizer
 
 
 def load(path: Path) -> CodecTokenizer:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gristmill.engine.engine import Engine, log_softmax
 from gristmill.formats.open import open_checkpoint
-from gristmill.models.build import build
+from gristmill.models.build import build, bytes_to_expect
 from gristmill.ops.cpu import CpuOps
 from gristmill.ops.interface import Ops
 from gristmill.tokenizer.interface import MissingTokenizerError, Tokenizer
@@ -90,12 +90,13 @@ class LLM:
     ) -> None:
         path = Path(model)
         checkpoint = open_checkpoint(path)
+        self._ops = pick_backend(device, threads)
+        self._ops.expect(bytes_to_expect(checkpoint))  # and meanwhile the vocabulary is read
         self._tokenizer: Tokenizer | None = None
         try:
             self._tokenizer = load_tokenizer(checkpoint, Path(tokenizer) if tokenizer is not None else None)
         except MissingTokenizerError as error:  # ids still work; text will say why it does not
             self._no_tokenizer = str(error)
-        self._ops = pick_backend(device, threads)
         decoder = build(checkpoint, self._ops, progress)
         self.model_path = path
         self.config: ModelConfig = decoder.config

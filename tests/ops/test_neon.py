@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 NATIVE = ROOT / "src" / "gristmill" / "native"
 COMPILER, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
-SOURCES = ("kernels_neon.cpp", "kernels_portable.cpp", "pack.cpp", "dequantize.cpp", "threads.cpp")
+SOURCES = ("kernels_neon.cpp", "kernels_portable.cpp", "pack.cpp", "lay.cpp", "dequantize.cpp", "threads.cpp")
 
 
 @pytest.mark.skipif(not shutil.which(COMPILER) or not shutil.which(EMULATOR), reason=f"needs {COMPILER} and {EMULATOR}")

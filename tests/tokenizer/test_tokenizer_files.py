@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from tokenizer_lines import random_lines
 from tokenizer_oracles import THOROUGH, our_o200k, read_metadata, sentencepiece_oracle
 
+from gristmill.tokenizer.files import load_path
 from gristmill.tokenizer.gguf_vocab import load_gguf_vocabulary
 from gristmill.tokenizer.interface import TokenizerError
-from gristmill.tokenizer.load import load_path, load_tokenizer
+from gristmill.tokenizer.load import load_tokenizer
 from gristmill.tokenizer.sentencepiece_file import load_sentencepiece
 from gristmill.tokenizer.tiktoken_file import load_tiktoken
 

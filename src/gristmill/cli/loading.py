@@ -8,9 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn, TransferSpeedColumn
-
 from gristmill.formats.open import open_checkpoint
 from gristmill.llm import LLM
 from gristmill.models.build import Progress as Report
@@ -21,7 +18,7 @@ from gristmill.ops.interface import Ops
 
 def load(model: str, tokenizer: str | None, threads: int | None, context: int | None, kv_type: str, device: str) -> LLM:
     """The model, ready. What the user should know (weights that were converted, say) goes to stderr."""
-    with _loading() as progress:
+    with _progress() as progress:
         return LLM(
             model,
             device=device,
@@ -35,15 +32,21 @@ def load(model: str, tokenizer: str | None, threads: int | None, context: int | 
 
 def load_decoder(model: str, ops: Ops) -> Decoder:
     """The forward pass alone, without a vocabulary or a cache."""
-    with _loading() as progress:
+    with _progress() as progress:
         return build(open_checkpoint(Path(model)), ops, progress)
 
 
 @contextmanager
-def _loading() -> Iterator[Report]:
+def _progress() -> Iterator[Report | None]:
+    """Moves a bar on a terminal; None where stderr is none."""
     logging.basicConfig(format="%(message)s", stream=sys.stderr)
-    console = Console(stderr=True)
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn, TransferSpeedColumn
+
     columns = (TextColumn("loading"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("loading", total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 import sys
 
 import click
 
 from gristmill import __version__
-from gristmill.cli.bench import bench
-from gristmill.cli.generate import generate
-from gristmill.cli.inspect import inspect
-from gristmill.cli.tokenize import tokenize
+
+_COMMANDS = ("bench", "generate", "inspect", "tokenize")
 
 
 class _Commands(click.Group):
-    """Turns the errors that a user can mend into one line; anything else is a bug and keeps its traceback."""
+    """Imports a command when it is asked for. Turns the errors that a user can mend into one line; anything else is a
+    bug and keeps its traceback."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        command: click.Command = getattr(importlib.import_module(f"gristmill.cli.{cmd_name}"), cmd_name)
+        return command
 
     def invoke(self, ctx: click.Context) -> object:
+        # numpy's matrix products are not used; its threads would spin beside ours while they start.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
@@ -30,7 +42,3 @@ class _Commands(click.Group):
 @click.version_option(__version__, prog_name="gristmill")
 def main() -> None:
     """Run open-weight language models from their raw files."""
-
-
-for command in (bench, generate, inspect, tokenize):
-    main.add_command(command)

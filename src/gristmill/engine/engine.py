@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import Iterator
 
 import numpy as np
@@ -51,7 +51,7 @@ class Engine:
     def generate(self, prompt_ids: list[int], params: SamplingParams) -> Iterator[TokenEvent]:
         """Tokens as they come; the last one carries `finish`. Closing the iterator frees what the request held."""
         self.check(prompt_ids)
-        seed = secrets.randbits(64) if params.seed is None else params.seed % 2**64
+        seed = int.from_bytes(os.urandom(8)) if params.seed is None else params.seed % 2**64
         sequence = Sequence(list(prompt_ids), len(prompt_ids), params, seed)
         try:
             while sequence.finish is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
@@ -13,43 +13,65 @@ from gristmill.models.decoder import Decoder, Layer
 from gristmill.models.families import Projection, Tensors
 from gristmill.models.hyperparameters import read_config
 from gristmill.ops.interface import Array, Linear, Ops
+from gristmill.types import ModelConfig
 
 logger = logging.getLogger(__name__)
 Progress = Callable[[int, int], None]
 
+_BYTES_AT_ONCE = 32 << 20  # of the file's pages in memory beside the packed weights
+
 
 def build(checkpoint: Checkpoint, ops: Ops, progress: Progress | None = None) -> Decoder:
-    """The model, ready to run. progress(bytes done, bytes in all) is called after each matrix.
+    """The model, ready to run. progress(bytes done, bytes in all) is called as matrices are packed.
 
     ModelFormatError when a tensor is missing, has another shape than the configuration says, or is not expected at all.
     """
     config = read_config(checkpoint)
     tensors = Tensors(checkpoint, config)
     loader = _Loader(checkpoint, ops, progress)
-    embed = loader.linear([Projection(tensors.embed(), None)])
-    layers = tuple(_layer(tensors, loader, i) for i in range(config.n_layers))
+    linears = iter(loader.linears(_stacks(tensors, config)))
+    embed = next(linears)
+    layers = tuple(_layer(tensors, config, ops, i, linears) for i in range(config.n_layers))
     norm = ops.put_vector(tensors.norm())
-    head = embed if config.tied_head else loader.linear([Projection(tensors.head(), None)])
+    head = embed if config.tied_head else next(linears)
     if unused := tensors.unused():
         problem = f"holds {len(unused)} tensors that {config.arch} does not have, among them {unused[0]!r}"
         raise bad_file(checkpoint.path, "tensors", problem, "the configuration may name the wrong architecture")
+    ops.expect(0)
     loader.report()
     return Decoder(config, embed, layers, norm, head)
 
 
-def _layer(tensors: Tensors, loader: _Loader, i: int) -> Layer:
-    router = tensors.router(i)
+def _stacks(tensors: Tensors, config: ModelConfig) -> Iterator[list[Projection]]:
+    """Every matrix of the model, in the order in which `build` and `_layer` take them; made only as they are asked for,
+    since some are copies."""
+    yield [Projection(tensors.embed(), None)]
+    for i in range(config.n_layers):
+        yield tensors.qkv(i)
+        yield [tensors.o(i)]
+        if (router := tensors.router(i)) is not None:
+            yield [router]
+        yield tensors.gate_up(i)
+        yield [tensors.down(i)]
+    if not config.tied_head:
+        yield [Projection(tensors.head(), None)]
+
+
+def _layer(tensors: Tensors, config: ModelConfig, ops: Ops, i: int, linears: Iterator[Linear]) -> Layer:
+    def optional(values: np.ndarray | None) -> Array | None:
+        return None if values is None else ops.put_vector(values)
+
     return Layer(
-        attn_norm=loader.vector(tensors.attn_norm(i)),
-        qkv=loader.linear(tensors.qkv(i)),
-        q_norm=loader.optional(tensors.q_norm(i)),
-        k_norm=loader.optional(tensors.k_norm(i)),
-        sinks=loader.optional(tensors.sinks(i)),
-        o=loader.linear([tensors.o(i)]),
-        ffn_norm=loader.vector(tensors.ffn_norm(i)),
-        router=None if router is None else loader.linear([router]),
-        gate_up=loader.linear(tensors.gate_up(i)),
-        down=loader.linear([tensors.down(i)]),
+        attn_norm=ops.put_vector(tensors.attn_norm(i)),
+        qkv=next(linears),
+        q_norm=optional(tensors.q_norm(i)),
+        k_norm=optional(tensors.k_norm(i)),
+        sinks=optional(tensors.sinks(i)),
+        o=next(linears),
+        ffn_norm=ops.put_vector(tensors.ffn_norm(i)),
+        router=None if config.moe is None else next(linears),
+        gate_up=next(linears),
+        down=next(linears),
     )
 
 
@@ -64,26 +86,29 @@ class _Loader:
         self._total = sum(stored_bytes(checkpoint.get(name)) for name in checkpoint.names()) if progress else 0
         self._requantized: Counter[str] = Counter()
 
-    def vector(self, values: np.ndarray) -> Array:
-        return self._ops.put_vector(values)
+    def linears(self, stacks: Iterable[list[Projection]]) -> list[Linear]:
+        """Handles of all stacks, in order. Small matrices go to the backend together: its threads share them out."""
+        handles: list[Linear] = []
+        waiting: list[list[Projection]] = []
+        n_bytes = 0
+        for parts in stacks:
+            waiting.append(parts)
+            n_bytes += sum(stored_bytes(part.weight) for part in parts)
+            if n_bytes >= _BYTES_AT_ONCE:
+                handles += self._put(waiting)
+                waiting, n_bytes = [], 0
+        return handles + self._put(waiting)
 
-    def optional(self, values: np.ndarray | None) -> Array | None:
-        return None if values is None else self.vector(values)
-
-    def linear(self, parts: list[Projection]) -> Linear:
-        weights = [part.weight for part in parts]
-        bias = None
-        if any(part.bias is not None for part in parts):
-            bias = np.concatenate([_bias(part) for part in parts], axis=-1)
-        handle = self._ops.put(weights, bias)
-        for weight in weights:
+    def _put(self, stacks: list[list[Projection]]) -> list[Linear]:
+        handles = self._ops.put_all([([part.weight for part in parts], _joined_bias(parts)) for parts in stacks])
+        for weight in (part.weight for parts in stacks for part in parts):
             if self._ops.requantizes(weight):
                 self._requantized[weight.qtype.label] += 1
             self._checkpoint.release(weight)
             self._done += stored_bytes(weight)
         if self._progress:
             self._progress(min(self._done, self._total), self._total)
-        return handle
+        return handles
 
     def report(self) -> None:
         for label, n in self._requantized.items():
@@ -97,10 +122,19 @@ class _Loader:
             self._progress(self._total, self._total)
 
 
+def bytes_to_expect(checkpoint: Checkpoint) -> int:
+    """For `Ops.expect`: all tensors but the largest, whose pages of the file are in memory beside its copy."""
+    sizes = [stored_bytes(checkpoint.get(name)) for name in checkpoint.names()]
+    return sum(sizes) - max(sizes, default=0)
+
+
 def stored_bytes(weight: Weight) -> int:
     """Bytes that the weight's own rows take in the file."""
     return weight.n_elements // weight.qtype.block_size * weight.qtype.block_bytes
 
 
-def _bias(part: Projection) -> np.ndarray:
-    return np.zeros(part.weight.shape[:-1], np.float32) if part.bias is None else part.bias
+def _joined_bias(parts: list[Projection]) -> np.ndarray | None:
+    if all(part.bias is None for part in parts):
+        return None
+    biases = [np.zeros(p.weight.shape[:-1], np.float32) if p.bias is None else p.bias for p in parts]
+    return np.concatenate(biases, axis=-1)

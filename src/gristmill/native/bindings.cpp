@@ -50,9 +50,17 @@ nb::ndarray<nb::numpy, float> make(std::initializer_list<size_t> shape) {
   return nb::ndarray<nb::numpy, float>(data, shape, owner);
 }
 
-std::shared_ptr<PackedMatrix> pack_weight(Ops& ops, const std::string& label, In<uint8_t, 1> data, int n_matrices,
-                                          int stored_rows, int cols, std::optional<nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>> scales,
-                                          Optional<int32_t, 1> row_order) {
+// A weight whose shape has been checked, and the arrays that it points into.
+struct Stored {
+  using Scales = std::optional<nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>>;
+  SourceWeight weight;
+  In<uint8_t, 1> data;
+  Scales scales;
+  Optional<int32_t, 1> row_order;
+};
+
+Stored stored(const std::string& label, In<uint8_t, 1> data, int n_matrices, int stored_rows, int cols, Stored::Scales scales,
+              Optional<int32_t, 1> row_order) {
   SourceWeight w{};
   w.source = source_of(label);
   check(n_matrices > 0 && stored_rows > 0 && cols > 0, "pack: every dimension must be positive");
@@ -76,8 +84,16 @@ std::shared_ptr<PackedMatrix> pack_weight(Ops& ops, const std::string& label, In
   }
   w.scales = scales ? scales->data() : nullptr;
   check(!Matrix{pack_of(w), 1, 1, cols, nullptr}.blocked() || cols % kBlock == 0, "pack: columns must be a multiple of 32");
+  return {w, std::move(data), std::move(scales), std::move(row_order)};
+}
+
+std::vector<std::shared_ptr<PackedMatrix>> pack_all(Ops& ops, const std::vector<const Stored*>& weights) {
+  std::vector<SourceWeight> all;
+  for (const Stored* one : weights) all.push_back(one->weight);
   Running running(ops);
-  return std::make_shared<PackedMatrix>(ops.pack(w));
+  std::vector<std::shared_ptr<PackedMatrix>> packed;
+  for (PackedMatrix& one : ops.pack(all)) packed.push_back(std::make_shared<PackedMatrix>(std::move(one)));
+  return packed;
 }
 
 std::shared_ptr<Linear> make_linear(std::vector<std::shared_ptr<PackedMatrix>> parts, Optional<float, 1> bias) {
@@ -274,12 +290,18 @@ NB_MODULE(_kernels, m) {
       .def_prop_ro("n_matrices", &Linear::n_matrices)
       .def_prop_ro("n_bytes", linear_bytes)
       .def_prop_ro("arithmetic", linear_arithmetic);
+  nb::class_<Stored>(m, "Stored");
+  m.def("stored", stored, "label"_a, "data"_a, "n_matrices"_a, "stored_rows"_a, "cols"_a, "scales"_a.none(), "row_order"_a.none());
   m.def("linear_of", make_linear, "parts"_a, "bias"_a.none());
   nb::class_<Ops>(m, "Ops")
       .def(nb::init<int, const std::string&>(), "n_threads"_a, "isa"_a)
       .def_prop_ro("isa", [](const Ops& ops) { return std::string(ops.isa()); })
       .def_prop_ro("n_threads", [](Ops& ops) { return ops.pool().size(); })
-      .def("pack", pack_weight, "label"_a, "data"_a, "n_matrices"_a, "stored_rows"_a, "cols"_a, "scales"_a.none(), "row_order"_a.none())
+      .def("expect", [](Ops& ops, size_t n_bytes) {
+        Running running(ops);
+        ops.expect(n_bytes);
+      }, "n_bytes"_a)
+      .def("pack", pack_all, "weights"_a)
       .def("linear", linear, "x"_a, "w"_a)
       .def("embed", embed, "w"_a, "tokens"_a)
       .def("rms_norm", rms_norm, "x"_a, "weight"_a, "eps"_a)

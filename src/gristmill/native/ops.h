@@ -64,7 +64,8 @@ class Ops {
   const Kernels& kernels() const { return *kernels_; }
   ThreadPool& pool() { return pool_; }
   std::mutex& busy() { return busy_; }  // held by whoever calls any of the following
-  PackedMatrix pack(const SourceWeight& weight) { return gristmill::pack(weight, pool_, arena_); }
+  void expect(size_t bytes) { arena_.expect(bytes); }
+  std::vector<PackedMatrix> pack(const std::vector<SourceWeight>& weights) { return gristmill::pack(weights, pool_, arena_); }
 
   void linear(const float* x, int n_rows, const Linear& w, float* y);
   void embed(const Linear& w, const int32_t* tokens, int n_tokens, float* y);

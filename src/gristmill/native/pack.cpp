@@ -1,13 +1,17 @@
 #include "pack.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <new>
 #include <vector>
 
 #include "half.h"
+#include "lay.h"
+#include "simd_stream.h"
 
 namespace gristmill {
 
@@ -26,16 +30,43 @@ HugeBuffer::HugeBuffer(size_t bytes) : mapped_bytes_(bytes + 64) {
 #endif
 }
 
+void HugeBuffer::trim(size_t first) {
+  uint8_t* end = static_cast<uint8_t*>(mapped_) + mapped_bytes_;
+  uint8_t* start = data_ + (first + kHugePage - 1) / kHugePage * kHugePage;
+  if (start < end) madvise(start, size_t(end - start), MADV_DONTNEED);
+}
+
+void Arena::expect(size_t bytes) {
+  stop_filling();
+  if (chunk_) chunk_->trim(used_);
+  chunk_.reset();
+  used_ = size_ = 0;
+  if (bytes < 2 * kHugePage) return;
+  chunk_ = std::make_shared<HugeBuffer>(bytes);
+  size_ = bytes;
+  stop_ = false;
+  filler_ = std::thread([this, data = static_cast<volatile uint8_t*>(chunk_->data()), bytes] {
+    // Touched, not madvised: that would hold a lock which whoever allocates memory meanwhile waits for.
+    for (size_t at = 0; at < bytes && !stop_; at += 4096) data[at] = 0;
+  });
+}
+
+void Arena::stop_filling() {
+  stop_ = true;
+  if (filler_.joinable()) filler_.join();
+}
+
 Arena::Piece Arena::allocate(size_t bytes) {
   constexpr size_t kChunk = 32 * kHugePage;
+  stop_filling();
   bytes = (bytes + 63) / 64 * 64;
-  if (bytes > kChunk / 4) {
-    auto own = std::make_shared<HugeBuffer>(bytes);
-    return {own->data(), own};
-  }
-  if (!chunk_ || used_ + bytes > kChunk) {
+  if (used_ + bytes > size_) {
+    if (bytes > kChunk / 4) {
+      auto own = std::make_shared<HugeBuffer>(bytes);
+      return {own->data(), own};
+    }
     chunk_ = std::make_shared<HugeBuffer>(kChunk);
-    used_ = 0;
+    used_ = 0, size_ = kChunk;
   }
   used_ += bytes;
   return {chunk_->data() + used_ - bytes, chunk_};
@@ -45,34 +76,50 @@ HugeBuffer::~HugeBuffer() { munmap(mapped_, mapped_bytes_); }
 
 namespace {
 
-// One row of a weight after another, as it is stored or, where no kernel reads that, as Q8_0.
-struct RowReader {
-  const SourceWeight& w;
-  Pack pack;
-  std::vector<float> floats;       // a row dequantized, for types that are quantized again
-  std::vector<uint8_t> requantized;
-  const uint8_t* row = nullptr;    // the row's blocks
-  const uint8_t* e8m0 = nullptr;   // MXFP4_SPLIT
-  int64_t first_element = 0;       // of the row, in the flattened weight
+// A group's rows, one group of a weight after another: as they are stored or, where no kernel reads that, as Q8_0.
+class GroupReader {
+ public:
+  GroupReader(const SourceWeight& weight, Pack target)
+      : w_(weight), requantizes_(target == Pack::Q8_0 && weight.source != Source::Q8_0),
+        row_bytes_(size_t(weight.cols) / source_block(weight.source) * source_block_bytes(weight.source)) {}
 
-  RowReader(const SourceWeight& weight, Pack target) : w(weight), pack(target) {}
+  // Row r of a matrix, before any re-quantizing. Also where to look for a row that is read soon.
+  const uint8_t* stored(int matrix, int r) const { return w_.data + row_bytes_ * (first_element(matrix, r) / w_.cols); }
+  size_t row_bytes() const { return row_bytes_; }
 
-  void seek(int matrix, int r) {
-    int64_t stored = int64_t(matrix) * w.stored_rows + (w.row_order ? w.row_order[r] : r);
-    first_element = stored * w.cols;
-    row = w.data + first_element / source_block(w.source) * source_block_bytes(w.source);
-    if (w.source == Source::MXFP4_SPLIT) e8m0 = static_cast<const uint8_t*>(w.scales) + first_element / kBlock;
-    if (pack == Pack::Q8_0 && w.source != Source::Q8_0) requantize();
+  // rows[n_lanes] from row `first` on; zeros after the matrix's last one. They hold until the next call.
+  void read(int matrix, int first, int n_lanes, StoredRow* rows) {
+    int n = std::min(n_lanes, w_.rows - first);
+    size_t bytes = requantizes_ ? size_t(w_.cols) / kBlock * 34 : row_bytes_;
+    if (requantizes_) requantized_.resize(bytes * kGroupRows);
+    if (n < n_lanes) zeros_.resize(bytes);
+    for (int i = 0; i < n_lanes; i++) {
+      rows[i] = {zeros_.data(), w_.source == Source::MXFP4_SPLIT ? zeros_.data() : nullptr, nullptr, 0, 1};
+      if (i >= n) continue;
+      rows[i].blocks = stored(matrix, first + i);
+      rows[i].first_element = first_element(matrix, first + i);
+      if (w_.source == Source::MXFP4_SPLIT) {
+        rows[i].e8m0 = static_cast<const uint8_t*>(w_.scales) + rows[i].first_element / kBlock;
+      } else if (w_.source == Source::Q8_GROUPS) {
+        rows[i].group_scales = static_cast<const float*>(w_.scales);
+        rows[i].group = w_.group;
+      }
+      if (requantizes_) rows[i].blocks = requantize(rows[i].blocks, requantized_.data() + bytes * i);
+    }
+  }
+
+ private:
+  int64_t first_element(int matrix, int r) const {
+    return (int64_t(matrix) * w_.stored_rows + (w_.row_order ? w_.row_order[r] : r)) * w_.cols;
   }
 
   // ggml's Q8_0: scale = max |x| / 127 as half, quants rounded half away from zero with the unrounded scale.
-  void requantize() {
-    floats.resize(w.cols);
-    requantized.resize(size_t(w.cols) / kBlock * 34);
-    dequantize(w.source, row, w.cols, floats.data());
-    for (int b = 0; b < w.cols / kBlock; b++) {
-      const float* x = floats.data() + b * kBlock;
-      uint8_t* out = requantized.data() + size_t(b) * 34;
+  const uint8_t* requantize(const uint8_t* row, uint8_t* to) {
+    floats_.resize(w_.cols);
+    dequantize(w_.source, row, w_.cols, floats_.data());
+    for (int b = 0; b < w_.cols / kBlock; b++) {
+      const float* x = floats_.data() + b * kBlock;
+      uint8_t* out = to + size_t(b) * 34;
       float peak = 0;
       for (int i = 0; i < kBlock; i++) peak = std::max(peak, std::fabs(x[i]));
       float d = peak / 127.0f, inverse = d ? 1.0f / d : 0.0f;
@@ -80,150 +127,88 @@ struct RowReader {
       std::memcpy(out, &h, 2);
       for (int i = 0; i < kBlock; i++) out[2 + i] = uint8_t(int8_t(std::roundf(x[i] * inverse)));
     }
-    row = requantized.data();
+    return to;
   }
+
+  const SourceWeight& w_;
+  bool requantizes_;
+  size_t row_bytes_;
+  std::vector<float> floats_;         // a row dequantized
+  std::vector<uint8_t> requantized_;  // a group's rows
+  std::vector<uint8_t> zeros_;
 };
 
-// Where one panel's bytes of one step are: the first of its sets, which are `stride` apart, and its scales.
-template <class Byte>
-struct Place {
-  Byte *quants, *scales, *super;
-  int stride;
+// A weight on its way into a matrix, and how its groups are divided.
+struct Job {
+  const SourceWeight* weight;
+  Matrix matrix;
+  uint8_t* base;
+  int groups_a_matrix, n_groups;
+
+  int n_lanes(int g) const { return matrix.group_width(first_panel(g)) * kLanes; }
+  int first_panel(int g) const { return g % groups_a_matrix * kGroup; }
 };
 
-template <class Byte>
-Place<Byte> place(const Matrix& m, Byte* group, int width, int in_group, int step) {
-  Byte* quants = group + m.step_offset(width, step) + (step % 8 == 0 ? m.super_bytes() * width : 0);
-  size_t set_bytes = std::min<size_t>(64, m.quant_bytes());
-  return {quants + set_bytes * in_group, quants + m.quant_bytes() * width + m.scale_bytes() * in_group,
-          group + m.step_offset(width, step / 8 * 8) + m.super_bytes() * in_group, int(set_bytes) * width};
+// Asks for bytes [begin, end) of row i of the group after the one in work.
+void fetch_row(const Job& job, const GroupReader& reader, int g, int i, size_t begin, size_t end) {
+  int r = job.first_panel(g) * kLanes + i;
+  if (r >= job.matrix.rows) return;
+  const uint8_t* row = reader.stored(g / job.groups_a_matrix, r);
+  for (size_t at = begin; at < end; at += 64) fetch(row + at);
 }
 
-// Lane r of the scales of block b, and of the scales of scales.
-void put_scales(const RowReader& reader, const Matrix& m, int r, int b, const Place<uint8_t>& to) {
-  const uint8_t* row = reader.row;
-  switch (m.pack) {
-    case Pack::Q8_0: std::memcpy(to.scales + 2 * r, row + size_t(b) * 34, 2); break;
-    case Pack::Q4_0: std::memcpy(to.scales + 2 * r, row + size_t(b) * 18, 2); break;
-    case Pack::Q8F: {
-      const float* all = static_cast<const float*>(reader.w.scales);
-      std::memcpy(to.scales + 4 * r, &all[(reader.first_element + int64_t(b) * kBlock) / reader.w.group], 4);
-      break;
+// Maps the pages behind the rows of groups [begin, end) at once: asking for bytes of a page that is not there does nothing.
+void map_rows([[maybe_unused]] const Job& job, [[maybe_unused]] const GroupReader& reader, [[maybe_unused]] int begin,
+              [[maybe_unused]] int end) {
+#ifdef MADV_POPULATE_READ
+  uintptr_t low = UINTPTR_MAX, high = 0;
+  for (int g = begin; g < end; g++) {
+    int first = job.first_panel(g) * kLanes, n = std::min(job.n_lanes(g), job.matrix.rows - first);
+    for (int r = first; r < first + n; r++) {
+      uintptr_t row = reinterpret_cast<uintptr_t>(reader.stored(g / job.groups_a_matrix, r));
+      low = std::min(low, row), high = std::max(high, row + reader.row_bytes());
     }
-    case Pack::MXFP4: to.scales[r] = reader.e8m0 ? reader.e8m0[b] : row[size_t(b) * 17]; break;
-    case Pack::Q4_K:
-    case Pack::Q5_K: {
-      const uint8_t* block = row + size_t(b / 8) * (m.pack == Pack::Q5_K ? 176 : 144);
-      k_scale_min(block + 4, b % 8, to.scales + r, to.scales + kLanes + r);
-      if (b % 8 == 0) {
-        std::memcpy(to.super + 2 * r, block, 2);
-        std::memcpy(to.super + 2 * (kLanes + r), block + 2, 2);
-      }
-      break;
-    }
-    case Pack::Q6_K: {
-      const uint8_t* block = row + size_t(b / 8) * 210;
-      to.scales[r] = block[192 + 2 * (b % 8)];
-      to.scales[kLanes + r] = block[192 + 2 * (b % 8) + 1];
-      if (b % 8 == 0) std::memcpy(to.super + 2 * r, block + 208, 2);
-      break;
-    }
-    default: break;
   }
+  uintptr_t page = uintptr_t(sysconf(_SC_PAGESIZE)), start = low / page * page;
+  madvise(reinterpret_cast<void*>(start), high - start, MADV_POPULATE_READ);  // where it fails, pages come one by one
+#endif
 }
 
-// Four bytes of a row: its share of a set.
-uint32_t four(const uint8_t* p) {
-  uint32_t v;
-  std::memcpy(&v, p, 4);
-  return v;
-}
-
-// The low (shift 0) or high (shift 4) halves of columns 0..15 beside those of columns 16..31, as nibbles lie in sets.
-void put_nibbles(const uint8_t* q, int shift, const Place<uint8_t>& to, uint8_t* lane) {
-  constexpr uint32_t kLow = 0x0f0f0f0f;
-  for (int j = 0; j < 4; j++) {
-    uint32_t v = (four(q + 4 * j) >> shift & kLow) | (four(q + 16 + 4 * j) >> shift & kLow) << 4;
-    std::memcpy(lane + to.stride * j, &v, 4);
-  }
-}
-
-// Row r's quants of block b.
-void put_quants(const RowReader& reader, const Matrix& m, int r, int b, const Place<uint8_t>& to) {
-  const uint8_t* row = reader.row;
-  uint8_t* lane = to.quants + 4 * r;
-  switch (m.pack) {
-    case Pack::Q8_0:
-    case Pack::Q8F: {
-      const uint8_t* q = row + (m.pack == Pack::Q8_0 ? size_t(b) * 34 + 2 : size_t(b) * 32);
-      for (int j = 0; j < 8; j++) {
-        uint32_t v = four(q + 4 * j) ^ 0x80808080;  // + 128
-        std::memcpy(lane + to.stride * j, &v, 4);
+// Groups [begin, end). The rows of a group are 64 streams, too many for the processor to foresee; but while one stretch of
+// them is laid, the next one can be asked for. Steps are laid in the first-level cache and then written past all caches:
+// laid in place they would be read from memory first, and that is twice as slow.
+void pack_groups(const Job& job, int begin, int end) {
+  constexpr size_t kStretchBytes = size_t(192) << 10;  // of all rows: two of them fit the second-level cache
+  const Matrix& m = job.matrix;
+  GroupReader reader(*job.weight, m.pack);
+  size_t row_bytes = reader.row_bytes();
+  int unit = steps_at_once(m.pack), n_steps = m.n_steps();
+  int n_stretches = int((row_bytes * kGroupRows + kStretchBytes - 1) / kStretchBytes);
+  int stretch = std::max(unit, (n_steps / n_stretches + unit) / unit * unit);
+  StoredRow rows[kGroupRows];
+  alignas(64) uint8_t stage[16384];
+  assert(m.step_offset(kGroup, unit) <= sizeof stage);
+  map_rows(job, reader, begin, end);
+  for (int g = begin; g < end; g++) {
+    int panel = job.first_panel(g), matrix = g / job.groups_a_matrix, width = m.group_width(panel);
+    uint8_t* group = job.base + (m.group(matrix, panel) - m.data);
+    reader.read(matrix, panel * kLanes, width * kLanes, rows);
+    for (int step = 0; step < n_steps; step += stretch) {
+      int stop = std::min(step + stretch, n_steps), fetched = 0;
+      bool last = stop == n_steps;
+      int next_group = last ? g + 1 : g, next_step = last ? 0 : stop, n_fetch = next_group < end ? job.n_lanes(next_group) : 0;
+      size_t from = row_bytes * next_step / n_steps, to = std::min(row_bytes, row_bytes * (next_step + stretch) / n_steps);
+      for (int s = step; s < stop; s += unit) {
+        int due = n_fetch * (s - step + unit) / (stop - step);
+        for (; fetched < std::min(due, n_fetch); fetched++) fetch_row(job, reader, next_group, fetched, from, to);
+        int laid = std::min(s + unit, stop);
+        size_t at = m.step_offset(width, s), n_bytes = m.step_offset(width, laid) - at;
+        lay_steps(m, rows, stage, width, s, laid);
+        stream_copy(group + at, stage, n_bytes);
       }
-      break;
     }
-    case Pack::Q4_0:
-    case Pack::MXFP4: {
-      uint8_t mixed[16];
-      const uint8_t* q = row + (m.pack == Pack::Q4_0 ? size_t(b) * 18 + 2 : size_t(b) * 17 + 1);
-      if (reader.e8m0) {  // neighbours share a byte
-        q = row + size_t(b) * 16;
-        for (int i = 0; i < 8; i++) {
-          mixed[2 * i] = uint8_t((q[i] & 15) | q[i + 8] << 4);
-          mixed[2 * i + 1] = uint8_t(q[i] >> 4 | (q[i + 8] & 0xf0));
-        }
-        q = mixed;
-      }
-      for (int j = 0; j < 4; j++) std::memcpy(lane + to.stride * j, q + 4 * j, 4);
-      break;
-    }
-    case Pack::Q4_K:
-    case Pack::Q5_K: {
-      bool fifth = m.pack == Pack::Q5_K;
-      const uint8_t* block = row + size_t(b / 8) * (fifth ? 176 : 144);
-      put_nibbles(block + (fifth ? 48 : 16) + 32 * (b % 8 / 2), 4 * (b % 2), to, lane);
-      if (!fifth) break;
-      uint32_t bits = 0;
-      for (int j = 0; j < 8; j++) bits |= (four(block + 16 + 4 * j) >> (b % 8) & 0x01010101) << j;
-      std::memcpy(lane + to.stride * 4, &bits, 4);
-      break;
-    }
-    case Pack::Q6_K: {
-      const uint8_t* block = row + size_t(b / 8) * 210;
-      int part = b % 8 / 4, quarter = b % 4;
-      put_nibbles(block + 64 * part + 32 * (quarter % 2), 4 * (quarter / 2), to, lane);
-      for (int half = 0; half < 2; half++) {
-        uint32_t bits = 0;
-        const uint8_t* high = block + 128 + 32 * part + 16 * half;
-        for (int j = 0; j < 4; j++) bits |= (four(high + 4 * j) >> (2 * quarter) & 0x03030303) << (2 * j);
-        std::memcpy(lane + to.stride * (4 + half), &bits, 4);
-      }
-      break;
-    }
-    default: break;
   }
-}
-
-void pack_blocked_row(const RowReader& reader, const Matrix& m, int r, uint8_t* group, int width, int in_group) {
-  for (int b = 0; b < m.n_steps(); b++) {
-    Place<uint8_t> to = place(m, group, width, in_group, b);
-    put_quants(reader, m, r, b, to);
-    put_scales(reader, m, r, b, to);
-  }
-}
-
-// Columns of `Size` bytes, `together` of them in a step.
-template <int Size>
-void pack_plain_row(const uint8_t* row, const Matrix& m, int r, uint8_t* group, int width, int in_group, int together) {
-  uint8_t* to = group + m.quant_bytes() * in_group + size_t(r) * Size * together;
-  for (int k = 0; k < m.cols; k += together, to += m.quant_bytes() * width)
-    for (int i = 0; i < together && k + i < m.cols; i++) std::memcpy(to + Size * i, row + size_t(k + i) * Size, Size);
-}
-
-void pack_row(const RowReader& reader, const Matrix& m, int r, uint8_t* group, int width, int in_group) {
-  if (m.blocked()) pack_blocked_row(reader, m, r, group, width, in_group);
-  else if (m.pack == Pack::F32) pack_plain_row<4>(reader.row, m, r, group, width, in_group, 1);
-  else pack_plain_row<2>(reader.row, m, r, group, width, in_group, m.pack == Pack::BF16 ? 2 : 1);
+  stream_end();
 }
 
 }  // namespace
@@ -244,26 +229,26 @@ Pack pack_of(const SourceWeight& w) {
   }
 }
 
-PackedMatrix pack(const SourceWeight& weight, ThreadPool& pool, Arena& arena) {
-  Matrix m{pack_of(weight), weight.n_matrices, weight.rows, weight.cols, nullptr};
-  Arena::Piece piece = arena.allocate(m.total_bytes());
-  m.data = piece.data;
-  uint8_t* base = piece.data;
-  // A stretch of groups an item: row buffers are made once for each, and pages are touched in order.
-  int groups_a_matrix = (m.n_panels() + kGroup - 1) / kGroup, n_groups = groups_a_matrix * m.n_matrices;
-  int groups_an_item = std::max(1, int((size_t(1) << 20) / (m.panel_bytes() * kGroup)));
-  pool.run((n_groups + groups_an_item - 1) / groups_an_item, [&](int item) {
-    RowReader reader(weight, m.pack);
-    for (int g = item * groups_an_item; g < std::min(n_groups, (item + 1) * groups_an_item); g++) {
-      int matrix = g / groups_a_matrix, panel = g % groups_a_matrix * kGroup, width = m.group_width(panel);
-      uint8_t* group = base + (m.group(matrix, panel) - m.data);
-      for (int r = 0; r < width * kLanes && panel * kLanes + r < m.rows; r++) {
-        reader.seek(matrix, panel * kLanes + r);
-        pack_row(reader, m, r % kLanes, group, width, r / kLanes);
-      }
-    }
-  });
-  return {m, piece.memory};
+std::vector<PackedMatrix> pack(const std::vector<SourceWeight>& weights, ThreadPool& pool, Arena& arena) {
+  struct Item {
+    int job, begin, end;
+  };
+  constexpr size_t kItemBytes = size_t(1) << 20;
+  std::vector<PackedMatrix> packed;
+  std::vector<Job> jobs;
+  std::vector<Item> items;
+  for (const SourceWeight& weight : weights) {
+    Matrix m{pack_of(weight), weight.n_matrices, weight.rows, weight.cols, nullptr};
+    Arena::Piece piece = arena.allocate(m.total_bytes());
+    m.data = piece.data;
+    packed.push_back({m, piece.memory});
+    int groups = (m.n_panels() + kGroup - 1) / kGroup, n_groups = groups * m.n_matrices;
+    int a_time = std::max(1, int(kItemBytes / (m.panel_bytes() * kGroup)));
+    for (int g = 0; g < n_groups; g += a_time) items.push_back({int(jobs.size()), g, std::min(g + a_time, n_groups)});
+    jobs.push_back({&weight, m, piece.data, groups, n_groups});
+  }
+  pool.run(int(items.size()), [&](int i) { pack_groups(jobs[items[i].job], items[i].begin, items[i].end); });
+  return packed;
 }
 
 namespace {

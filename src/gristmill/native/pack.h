@@ -1,6 +1,9 @@
 // Re-lays weights for the kernels (see matrix.h) and reads single rows back.
 #pragma once
+#include <atomic>
 #include <memory>
+#include <thread>
+#include <vector>
 
 #include "dequantize.h"
 #include "matrix.h"
@@ -16,6 +19,8 @@ class HugeBuffer {
   HugeBuffer(const HugeBuffer&) = delete;
   HugeBuffer& operator=(const HugeBuffer&) = delete;
   uint8_t* data() const { return data_; }
+  // Gives back whole pages from byte `first` on.
+  void trim(size_t first);
 
  private:
   uint8_t* data_;   // at a huge page's start where it is as large as one
@@ -23,18 +28,28 @@ class HugeBuffer {
   size_t mapped_bytes_;
 };
 
-// Gives matrices their memory, small ones side by side: a buffer for each would waste most of its last huge page.
+// Gives matrices their memory, side by side: a buffer for each would waste most of its last huge page.
 class Arena {
  public:
   struct Piece {
     uint8_t* data;                       // at a multiple of 64
     std::shared_ptr<HugeBuffer> memory;  // goes when the last piece of it has gone
   };
+  Arena() = default;
+  ~Arena() { stop_filling(); }
+
+  // About so many bytes will be asked for. A thread clears the first of them while the caller does something else, until
+  // the first allocation: by then they are needed at once. 0: nothing more is to come, what is left over goes back.
+  void expect(size_t bytes);
   Piece allocate(size_t bytes);
 
  private:
+  void stop_filling();
+
   std::shared_ptr<HugeBuffer> chunk_;
-  size_t used_ = 0;
+  size_t used_ = 0, size_ = 0;  // bytes of the chunk
+  std::thread filler_;
+  std::atomic<bool> stop_{false};
 };
 
 struct PackedMatrix {
@@ -56,7 +71,8 @@ struct SourceWeight {
 // The layout that `weight` is packed into; other than its own type where no kernel reads that one.
 Pack pack_of(const SourceWeight& weight);
 
-PackedMatrix pack(const SourceWeight& weight, ThreadPool& pool, Arena& arena);
+// All of them in one parallel run, in order.
+std::vector<PackedMatrix> pack(const std::vector<SourceWeight>& weights, ThreadPool& pool, Arena& arena);
 
 // out[cols] = row `row` of matrix `matrix`, as float32.
 void unpack_row(const Matrix& w, int matrix, int row, float* out);

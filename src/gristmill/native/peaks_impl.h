@@ -5,13 +5,14 @@
 #pragma once
 #include <cstring>
 
+#include "linear_impl.h"
 #include "machine.h"
 
 namespace gristmill {
 namespace {
 
-// Tiles as the kernels have them, but at most 16 accumulators of integers: gcc 12 moves more of them about in registers.
-constexpr int kPeakIntColumns = kIntPanels * kIntColumns > 16 ? 16 / kIntPanels : kIntColumns;
+// Tiles as the kernels have them.
+constexpr int kIntPanels = panels_at_once(kIntTile, kTileColumns), kFloatPanels = panels_at_once(kFloatTile, kFloatColumns);
 
 template <class Acc, int P, int C, class Step>
 inline double peak_rounds(int64_t n, Acc zero, Step step) {
@@ -51,11 +52,11 @@ double peak_bf16(int64_t n) {
 
 double peak_int8(int64_t n) {
   alignas(64) uint8_t w[kIntPanels * 64];
-  alignas(64) int8_t x[kPeakIntColumns * 4];
+  alignas(64) int8_t x[kTileColumns * 4];
   for (uint8_t& v : w) v = 100;
   for (int i = 0; i < int(sizeof x); i++) x[i] = i % 2 ? -1 : 1;  // their sum is 0, so that nothing overflows
   asm volatile("" ::"r"(w), "r"(x) : "memory");
-  return 4 * peak_rounds<I, kIntPanels, kPeakIntColumns>(
+  return 4 * peak_rounds<I, kIntPanels, kTileColumns>(
                  n, i_set(0), [&](I acc, int p, int c) { return i_dot4_small(acc, u_load(w + p * 64), x + c * 4); });
 }
 

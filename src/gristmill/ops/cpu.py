@@ -14,6 +14,7 @@ from gristmill import _kernels
 from gristmill.formats.checkpoint import Weight
 from gristmill.formats.dequantize import dequantize
 from gristmill.formats.qtypes import QType
+from gristmill.ops.interface import Stack
 from gristmill.types import Batch, RopeConfig
 
 Array = NDArray[Any]
@@ -47,11 +48,23 @@ class CpuOps:
     def n_threads(self) -> int:
         return self._native.n_threads
 
-    def put(self, weights: Sequence[Weight], bias: F32 | None = None) -> _kernels.Linear:
-        flat_bias = None if bias is None else np.ascontiguousarray(bias, np.float32).reshape(-1)
-        return _kernels.linear_of([self._pack(w) for w in weights], flat_bias)
+    def expect(self, n_bytes: int) -> None:
+        self._native.expect(n_bytes)
 
-    def _pack(self, weight: Weight) -> _kernels.Packed:
+    def put(self, weights: Sequence[Weight], bias: F32 | None = None) -> _kernels.Linear:
+        return self.put_all([(weights, bias)])[0]
+
+    def put_all(self, stacks: Sequence[Stack]) -> list[_kernels.Linear]:
+        packed = iter(self._native.pack([self._stored(w) for weights, _ in stacks for w in weights]))
+        return [
+            _kernels.linear_of(
+                [next(packed) for _ in weights],
+                None if bias is None else np.ascontiguousarray(bias, np.float32).reshape(-1),
+            )
+            for weights, bias in stacks
+        ]
+
+    def _stored(self, weight: Weight) -> _kernels.Stored:
         if not self._has_kernel(weight):
             weight = _as_float32(weight)
         *experts, rows, cols = weight.shape
@@ -61,9 +74,7 @@ class CpuOps:
             block = weight.qtype.block_size
             stored_rows = len(weight.data) // weight.qtype.block_bytes * block // (n_matrices * cols)
         scales = None if weight.scales is None else np.ascontiguousarray(weight.scales).reshape(-1)
-        return self._native.pack(
-            weight.qtype.label, weight.data, n_matrices, stored_rows, cols, scales, weight.row_order
-        )
+        return _kernels.stored(weight.qtype.label, weight.data, n_matrices, stored_rows, cols, scales, weight.row_order)
 
     def _has_kernel(self, weight: Weight) -> bool:
         """Whether the weight is packed as it is (or as Q8_0) rather than as float32."""

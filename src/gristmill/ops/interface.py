@@ -18,6 +18,9 @@ from gristmill.types import Batch, RopeConfig
 Array = Any
 Linear = Any
 
+Stack = tuple[Sequence[Weight], NDArray[np.float32] | None]
+"""Weights whose rows are stacked in order, and a bias [rows] or [n_experts, rows]."""
+
 BLOCK_SIZE = 16
 """Positions in one block of the key-value cache."""
 
@@ -27,8 +30,17 @@ class Ops(Protocol):
 
     # services
 
+    def expect(self, n_bytes: int) -> None:
+        """Weights of about n_bytes will be put: memory for them may be made ready while the caller does something else.
+        0: there are no more."""
+        ...
+
     def put(self, weights: Sequence[Weight], bias: NDArray[np.float32] | None = None) -> Linear:
         """Re-lay weights for this backend; their rows are stacked in order. bias: [rows] or [n_experts, rows]."""
+        ...
+
+    def put_all(self, stacks: Sequence[Stack]) -> list[Linear]:
+        """`put` for each, faster than one after another."""
         ...
 
     def put_vector(self, values: NDArray[np.float32]) -> Array: ...

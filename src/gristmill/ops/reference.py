@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from gristmill.formats.checkpoint import Weight
 from gristmill.formats.dequantize import dequantize
-from gristmill.ops.interface import BLOCK_SIZE
+from gristmill.ops.interface import BLOCK_SIZE, Stack
 from gristmill.types import Batch, RopeConfig
 
 Array = NDArray[Any]
@@ -31,8 +31,13 @@ class ReferenceOps:
 
     name = "reference"
 
+    def expect(self, n_bytes: int) -> None: ...
+
     def put(self, weights: Sequence[Weight], bias: F32 | None = None) -> ReferenceLinear:
         return ReferenceLinear(np.concatenate([dequantize(w) for w in weights], axis=-2), bias)
+
+    def put_all(self, stacks: Sequence[Stack]) -> list[ReferenceLinear]:
+        return [self.put(weights, bias) for weights, bias in stacks]
 
     def put_vector(self, values: F32) -> F32:
         return values

@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import regex  # type: ignore[import-untyped]
-
 from gristmill._tokenizer import Splitter
 
 _CONTRACTION = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -49,6 +47,8 @@ def make_splitter(patterns: list[str]) -> Callable[[str], list[str]]:
 
     Raises ValueError for a pattern that is no regular expression.
     """
+    import regex  # type: ignore[import-untyped]  # here, since few models need it and every start would pay for it
+
     try:
         # Version 1 has nested sets and full case-folding, as the engine that these patterns were written for.
         compiled = [regex.compile(pattern, regex.V1) for pattern in patterns]

@@ -1,0 +1,307 @@
+#include "lay.h"
+
+#include <cstring>
+
+namespace gristmill {
+
+namespace {
+
+// Registers of 16 bytes in the compiler's own vector types: every processor has them, and more would not help, since
+// memory is what packing waits for.
+typedef uint8_t Bytes __attribute__((vector_size(16)));
+typedef uint16_t Halves __attribute__((vector_size(16)));
+typedef uint32_t Words __attribute__((vector_size(16)));
+
+template <class V>
+inline V load(const void* p) {
+  V v;
+  std::memcpy(&v, p, 16);
+  return v;
+}
+template <class V>
+inline void store(uint8_t* p, V v) {
+  std::memcpy(p, &v, 16);
+}
+
+// Elements of a and b in turn: those of the lower halves, those of the upper halves.
+inline Bytes low(Bytes a, Bytes b) {
+  return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+}
+inline Bytes high(Bytes a, Bytes b) {
+  return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+}
+inline Halves low(Halves a, Halves b) { return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11); }
+inline Halves high(Halves a, Halves b) { return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15); }
+inline Words low(Words a, Words b) { return __builtin_shufflevector(a, b, 0, 4, 1, 5); }
+inline Words high(Words a, Words b) { return __builtin_shufflevector(a, b, 2, 6, 3, 7); }
+
+// N vectors of N elements: v[i][j] and v[j][i] change places. Each round deals the two halves of the list into one another.
+template <class V, int N>
+inline void transpose(V (&v)[N]) {
+  for (int dealt = 1; dealt < N; dealt *= 2) {
+    V next[N];
+    for (int i = 0; i < N / 2; i++) {
+      next[2 * i] = low(v[i], v[i + N / 2]);
+      next[2 * i + 1] = high(v[i], v[i + N / 2]);
+    }
+    for (int i = 0; i < N; i++) v[i] = next[i];
+  }
+}
+
+// 16 bytes of four rows, four of each to a set: `sets` are `stride` apart, `to` is the first row's lane in the first one.
+inline void put_sets(Words (&v)[4], uint8_t* to, int stride) {
+  transpose(v);
+  for (int k = 0; k < 4; k++) store(to + stride * k, v[k]);
+}
+
+inline uint32_t word(const uint8_t* p) {
+  uint32_t v;
+  std::memcpy(&v, p, 4);
+  return v;
+}
+
+// ---- blocks of 32 ---------------------------------------------------------------------------------------------------
+
+// 32 bytes of each row, `at` bytes from its start.
+void lay_bytes(const StoredRow* rows, size_t at, const Place<uint8_t>& to) {
+  for (int r = 0; r < kLanes; r += 4) {
+    for (int half = 0; half < 2; half++) {
+      Words v[4];
+      for (int i = 0; i < 4; i++) v[i] = load<Words>(rows[r + i].blocks + at + 16 * half) ^ 0x80808080;  // + 128
+      put_sets(v, to.quants + to.stride * 4 * half + 4 * r, to.stride);
+    }
+  }
+}
+
+// 16 bytes of each row, with column j in the low and column j + 16 in the high half, as sets have them.
+void lay_nibbles(const StoredRow* rows, size_t at, const Place<uint8_t>& to) {
+  for (int r = 0; r < kLanes; r += 4) {
+    Words v[4];
+    for (int i = 0; i < 4; i++) v[i] = load<Words>(rows[r + i].blocks + at);
+    put_sets(v, to.quants + 4 * r, to.stride);
+  }
+}
+
+// 16 bytes of each row with neighbours in one byte.
+void lay_neighbours(const StoredRow* rows, size_t at, const Place<uint8_t>& to) {
+  for (int r = 0; r < kLanes; r += 4) {
+    Words v[4];
+    for (int i = 0; i < 4; i++) {
+      Bytes q = load<Bytes>(rows[r + i].blocks + at), even = q & 15, odd = q >> 4;
+      v[i] = Words(low(even, odd) | high(even, odd) << 4);
+    }
+    put_sets(v, to.quants + 4 * r, to.stride);
+  }
+}
+
+void lay_half_scales(const StoredRow* rows, size_t at, uint8_t* to) {
+  for (int r = 0; r < kLanes; r++) std::memcpy(to + 2 * r, rows[r].blocks + at, 2);
+}
+
+template <Pack kPack>
+void lay_block(const StoredRow* rows, int step, const Place<uint8_t>& to) {
+  size_t b = size_t(step);
+  if constexpr (kPack == Pack::Q8_0) {
+    lay_bytes(rows, b * 34 + 2, to);
+    lay_half_scales(rows, b * 34, to.scales);
+  } else if constexpr (kPack == Pack::Q4_0) {
+    lay_nibbles(rows, b * 18 + 2, to);
+    lay_half_scales(rows, b * 18, to.scales);
+  } else if constexpr (kPack == Pack::Q8F) {
+    lay_bytes(rows, b * 32, to);
+    for (int r = 0; r < kLanes; r++) {
+      const StoredRow& row = rows[r];
+      float scale = row.group_scales ? row.group_scales[(row.first_element + int64_t(b) * kBlock) / row.group] : 0;
+      std::memcpy(to.scales + 4 * r, &scale, 4);
+    }
+  } else if (rows[0].e8m0) {
+    lay_neighbours(rows, b * 16, to);
+    for (int r = 0; r < kLanes; r++) to.scales[r] = rows[r].e8m0[b];
+  } else {
+    lay_nibbles(rows, b * 17 + 1, to);
+    for (int r = 0; r < kLanes; r++) to.scales[r] = rows[r].blocks[b * 17];
+  }
+}
+
+// ---- blocks of 256, eight steps at once -----------------------------------------------------------------------------
+
+// 32 bytes of each row hold 32 columns of one step in their low halves and of another in their high ones.
+void lay_both_halves(const StoredRow* rows, size_t at, const Place<uint8_t>& to_low, const Place<uint8_t>& to_high) {
+  for (int r = 0; r < kLanes; r += 4) {
+    Words v[4], u[4];
+    for (int i = 0; i < 4; i++) {
+      Words a = load<Words>(rows[r + i].blocks + at), c = load<Words>(rows[r + i].blocks + at + 16);
+      v[i] = (a & 0x0f0f0f0f) | (c & 0x0f0f0f0f) << 4;
+      u[i] = (a >> 4 & 0x0f0f0f0f) | (c & 0xf0f0f0f0);
+    }
+    put_sets(v, to_low.quants + 4 * r, to_low.stride);
+    put_sets(u, to_high.quants + 4 * r, to_high.stride);
+  }
+}
+
+// The 6-bit scales and minima of a block (see k_scale_min), unpacked: eight bytes of each.
+inline Words unpack_k_scales(const uint8_t* packed) {
+  uint32_t a = word(packed), b = word(packed + 4), c = word(packed + 8);
+  return Words{a & 0x3f3f3f3f, (c & 0x0f0f0f0f) | (a >> 6 & 0x03030303) << 4, b & 0x3f3f3f3f,
+               (c >> 4 & 0x0f0f0f0f) | (b >> 6 & 0x03030303) << 4};
+}
+
+// Q4_K and Q5_K: `at` is the block's place in each row, `quants` that of its nibbles in the block.
+void lay_k4(const StoredRow* rows, size_t at, int quants, const Place<uint8_t>* to) {
+  Bytes scales[kLanes];
+  for (int r = 0; r < kLanes; r++) scales[r] = Bytes(unpack_k_scales(rows[r].blocks + at + 4));
+  transpose(scales);
+  for (int s = 0; s < 8; s++) {
+    store(to[s].scales, scales[s]);
+    store(to[s].scales + kLanes, scales[8 + s]);
+  }
+  lay_half_scales(rows, at, to[0].super);
+  lay_half_scales(rows, at + 2, to[0].super + 2 * kLanes);
+  for (int s = 0; s < 8; s += 2) lay_both_halves(rows, at + quants + 16 * s, to[s], to[s + 1]);
+}
+
+// Q5_K: bit s of byte i is the fifth bit of column i of step s.
+void lay_fifth_bits(const StoredRow* rows, size_t at, const Place<uint8_t>* to) {
+  for (int r = 0; r < kLanes; r += 4) {
+    Words v[2][4];
+    for (int half = 0; half < 2; half++) {
+      for (int i = 0; i < 4; i++) v[half][i] = load<Words>(rows[r + i].blocks + at + 16 * half);
+      transpose(v[half]);
+    }
+    for (int s = 0; s < 8; s++) {
+      Words bits{};
+      for (int j = 0; j < 8; j++) bits |= (v[j / 4][j % 4] >> s & 0x01010101) << j;
+      store(to[s].quants + to[s].stride * 4 + 4 * r, bits);
+    }
+  }
+}
+
+void lay_k6(const StoredRow* rows, size_t at, const Place<uint8_t>* to) {
+  Bytes scales[kLanes];
+  for (int r = 0; r < kLanes; r++) scales[r] = load<Bytes>(rows[r].blocks + at + 192);
+  transpose(scales);
+  for (int s = 0; s < 8; s++) {
+    store(to[s].scales, scales[2 * s]);
+    store(to[s].scales + kLanes, scales[2 * s + 1]);
+  }
+  lay_half_scales(rows, at + 208, to[0].super);
+  for (int part = 0; part < 2; part++) {
+    const Place<uint8_t>* four = to + 4 * part;
+    for (int s = 0; s < 2; s++) lay_both_halves(rows, at + 64 * part + 32 * s, four[s], four[s + 2]);
+    for (int half = 0; half < 2; half++) {
+      for (int r = 0; r < kLanes; r += 4) {
+        Words v[4];
+        for (int i = 0; i < 4; i++) v[i] = load<Words>(rows[r + i].blocks + at + 128 + 32 * part + 16 * half);
+        transpose(v);
+        for (int s = 0; s < 4; s++) {
+          Words bits{};
+          for (int j = 0; j < 4; j++) bits |= (v[j] >> (2 * s) & 0x03030303) << (2 * j);
+          store(four[s].quants + four[s].stride * (4 + half) + 4 * r, bits);
+        }
+      }
+    }
+  }
+}
+
+template <Pack kPack>
+void lay_eight(const StoredRow* rows, int step, const Place<uint8_t>* to) {
+  size_t block = size_t(step) / 8;
+  if constexpr (kPack == Pack::Q4_K) {
+    lay_k4(rows, block * 144, 16, to);
+  } else if constexpr (kPack == Pack::Q5_K) {
+    lay_k4(rows, block * 176, 48, to);
+    lay_fifth_bits(rows, block * 176 + 16, to);
+  } else {
+    lay_k6(rows, block * 210, to);
+  }
+}
+
+// ---- plain numbers --------------------------------------------------------------------------------------------------
+
+// 16 bytes of each row as elements of V's size; every element of a row goes to another step.
+template <class V, int N>
+void lay_plain(const StoredRow* rows, size_t at, uint8_t* to, size_t step_bytes) {
+  for (int r = 0; r < kLanes; r += N) {
+    V v[N];
+    for (int i = 0; i < N; i++) v[i] = load<V>(rows[r + i].blocks + at);
+    transpose(v);
+    for (int k = 0; k < N; k++) store(to + step_bytes * k + 16 / N * r, v[k]);
+  }
+}
+
+// The same where fewer than 16 bytes are left: n_bytes of each row. The second half of a last pair may be missing: zero.
+void lay_rest(const StoredRow* rows, size_t at, int n_bytes, int element_bytes, uint8_t* to, size_t step_bytes) {
+  int n_elements = (n_bytes + element_bytes - 1) / element_bytes;
+  for (int r = 0; r < kLanes; r++)
+    for (int i = 0; i < n_elements * element_bytes; i++)
+      to[step_bytes * (i / element_bytes) + element_bytes * r + i % element_bytes] = i < n_bytes ? rows[r].blocks[at + i] : 0;
+}
+
+template <Pack kPack>
+void lay_floats(const Matrix& m, const StoredRow* rows, uint8_t* group, int width, int begin, int end) {
+  constexpr int element = kPack == Pack::F16 ? 2 : 4, together = 16 / element;
+  int number = kPack == Pack::F32 ? 4 : 2;
+  size_t step_bytes = m.quant_bytes() * width, row_bytes = size_t(m.cols) * number;
+  for (int step = begin; step < end; step += together) {
+    size_t at = size_t(step) * element;
+    for (int p = 0; p < width; p++) {
+      uint8_t* to = group + m.step_offset(width, step) + m.quant_bytes() * p;
+      const StoredRow* panel = rows + p * kLanes;
+      if (at + 16 > row_bytes) lay_rest(panel, at, int(row_bytes - at), element, to, step_bytes);
+      else if constexpr (kPack == Pack::F16) lay_plain<Halves, 8>(panel, at, to, step_bytes);
+      else lay_plain<Words, 4>(panel, at, to, step_bytes);
+    }
+  }
+}
+
+template <Pack kPack>
+void lay(Matrix m, const StoredRow* rows, uint8_t* group, int width, int begin, int end) {
+  m.pack = kPack;  // the same, but known to the compiler, which then knows all sizes
+  if constexpr (kPack < Pack::Q8_0) {
+    lay_floats<kPack>(m, rows, group, width, begin, end);
+  } else if constexpr (kPack == Pack::Q4_K || kPack == Pack::Q5_K || kPack == Pack::Q6_K) {
+    for (int step = begin; step < end; step += 8) {
+      for (int p = 0; p < width; p++) {
+        Place<uint8_t> to[8];
+        for (int s = 0; s < 8; s++) to[s] = place(m, group, width, p, step + s);
+        lay_eight<kPack>(rows + p * kLanes, step, to);
+      }
+    }
+  } else {
+    for (int step = begin; step < end; step++)
+      for (int p = 0; p < width; p++) lay_block<kPack>(rows + p * kLanes, step, place(m, group, width, p, step));
+  }
+}
+
+}  // namespace
+
+int steps_at_once(Pack pack) {
+  switch (pack) {
+    case Pack::F32:
+    case Pack::BF16: return 4;
+    case Pack::F16:
+    case Pack::Q4_K:
+    case Pack::Q5_K:
+    case Pack::Q6_K: return 8;
+    default: return 1;
+  }
+}
+
+void lay_steps(const Matrix& m, const StoredRow* rows, uint8_t* to, int width, int begin, int end) {
+  // As if the whole group were there: the pointer is moved back by what is left out.
+  uint8_t* group = to - m.step_offset(width, begin);
+  switch (m.pack) {
+    case Pack::F32: return lay<Pack::F32>(m, rows, group, width, begin, end);
+    case Pack::F16: return lay<Pack::F16>(m, rows, group, width, begin, end);
+    case Pack::BF16: return lay<Pack::BF16>(m, rows, group, width, begin, end);
+    case Pack::Q8_0: return lay<Pack::Q8_0>(m, rows, group, width, begin, end);
+    case Pack::Q8F: return lay<Pack::Q8F>(m, rows, group, width, begin, end);
+    case Pack::Q4_0: return lay<Pack::Q4_0>(m, rows, group, width, begin, end);
+    case Pack::Q4_K: return lay<Pack::Q4_K>(m, rows, group, width, begin, end);
+    case Pack::Q5_K: return lay<Pack::Q5_K>(m, rows, group, width, begin, end);
+    case Pack::Q6_K: return lay<Pack::Q6_K>(m, rows, group, width, begin, end);
+    default: return lay<Pack::MXFP4>(m, rows, group, width, begin, end);
+  }
+}
+
+}  // namespace gristmill

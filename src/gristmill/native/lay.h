@@ -1,0 +1,40 @@
+// Lays the rows of one group (matrix.h) the way the kernels read them. Knows no threads and no file.
+#pragma once
+#include "dequantize.h"
+#include "matrix.h"
+
+namespace gristmill {
+
+constexpr int kGroupRows = kGroup * kLanes;
+
+// One row as stored, its scales beside it where its type keeps them apart.
+struct StoredRow {
+  const uint8_t* blocks;
+  const uint8_t* e8m0;       // MXFP4 with the scales apart: one for each step; otherwise null
+  const float* group_scales; // Q8F: element i of the row has group_scales[(first_element + i) / group]
+  int64_t first_element;
+  int group;
+};
+
+// Where one panel's bytes of one step are: the first of its sets, which are `stride` apart, and its scales.
+template <class Byte>
+struct Place {
+  Byte *quants, *scales, *super;
+  int stride;
+};
+
+template <class Byte>
+Place<Byte> place(const Matrix& m, Byte* group, int width, int in_group, int step) {
+  Byte* quants = group + m.step_offset(width, step) + (step % 8 == 0 ? m.super_bytes() * width : 0);
+  size_t set_bytes = m.quant_bytes() < 64 ? m.quant_bytes() : 64;
+  return {quants + set_bytes * in_group, quants + m.quant_bytes() * width + m.scale_bytes() * in_group,
+          group + m.step_offset(width, step / 8 * 8) + m.super_bytes() * in_group, int(set_bytes) * width};
+}
+
+// Steps that are laid at once; lay_steps begins at a multiple of it.
+int steps_at_once(Pack pack);
+
+// Steps [begin, end) of all rows of a group, put at `to`; rows[width * 16], zeros where the matrix has no such row.
+void lay_steps(const Matrix& m, const StoredRow* rows, uint8_t* to, int width, int begin, int end);
+
+}  // namespace gristmill

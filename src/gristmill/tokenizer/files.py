@@ -1,0 +1,107 @@
+"""The tokenizer in a file or folder of its own, of any supported kind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from gristmill.tokenizer.core import CodecTokenizer
+from gristmill.tokenizer.interface import MissingTokenizerError, Tokenizer, TokenizerError
+from gristmill.tokenizer.json_fields import Fields, read_json
+from gristmill.tokenizer.llama2c import load_llama2c
+from gristmill.tokenizer.sentencepiece_file import load_sentencepiece
+from gristmill.tokenizer.tiktoken_file import load_tiktoken
+from gristmill.tokenizer.tokenizer_json import ModelFiles, load_tokenizer_json
+
+# In a model's folder, the first of these that is there. tokenizer.json is what the model was published with.
+_NAMES = ("tokenizer.json", "tokenizer.model", "tokenizer.bin")
+_TIKTOKEN = ("*.tiktoken", "*.tiktoken.gz")
+
+
+def load_path(path: Path, n_tokens: int | None = None) -> Tokenizer:
+    """The tokenizer in a file or folder. n_tokens: the model's vocabulary size, which llama2.c's file does not say."""
+    if path.is_dir():
+        return _load_file(_find(path), n_tokens)
+    if not path.is_file():
+        raise TokenizerError(f"{path}: is no file and no folder")
+    return _load_file(path, n_tokens)
+
+
+def _find(folder: Path) -> Path:
+    for name in _NAMES:
+        if (folder / name).is_file():
+            return folder / name
+    for pattern in _TIKTOKEN:
+        found = sorted(folder.glob(pattern))
+        if found:
+            return found[0]
+    raise MissingTokenizerError(
+        f"{folder}: holds none of {', '.join((*_NAMES, *_TIKTOKEN))}: give the tokenizer with --tokenizer FILE"
+    )
+
+
+def _load_file(path: Path, n_tokens: int | None) -> CodecTokenizer:
+    name = path.name
+    if name.endswith(".json"):
+        return load_tokenizer_json(path, _read_model_files(path.parent))
+    if name.endswith((".tiktoken", ".tiktoken.gz")):
+        return load_tiktoken(path)
+    if name.endswith(".model"):
+        if _looks_like_ranks(path):
+            return load_tiktoken(path)  # Meta's Llama 3 calls its ranks tokenizer.model
+        beside = _read_model_files(path.parent)
+        return load_sentencepiece(path, adds_bos=beside.adds_bos is not False, adds_eos=bool(beside.adds_eos))
+    if name.endswith(".bin"):
+        return load_llama2c(path, n_tokens)
+    raise TokenizerError(f"{path}: supported are *.json, *.model, *.tiktoken, *.tiktoken.gz and llama2.c's *.bin")
+
+
+def _looks_like_ranks(path: Path) -> bool:
+    with path.open("rb") as file:
+        head = file.read(64)
+    first = head.split(b"\n")[0].split(b" ")
+    return len(first) == 2 and first[1].strip() == b"0"
+
+
+def _read_model_files(folder: Path) -> ModelFiles:
+    """BOS and EOS as the files beside the tokenizer name them; what is absent stays open."""
+    texts: dict[str, str | None] = {"bos_token": None, "eos_token": None}
+    flags: dict[str, bool | None] = {"add_bos_token": None, "add_eos_token": None}
+    for name in ("special_tokens_map.json", "tokenizer_config.json"):
+        fields = _read_optional(folder / name)
+        for key in texts:
+            texts[key] = _token_text(fields, key) or texts[key]
+        for key in flags:
+            if fields.get(key) is not None:
+                flags[key] = fields.flag(key, False)
+    return ModelFiles(
+        bos=texts["bos_token"],
+        eos=texts["eos_token"],
+        eos_ids=_read_eos_ids(folder),
+        adds_bos=flags["add_bos_token"],
+        adds_eos=flags["add_eos_token"],
+    )
+
+
+def _read_optional(path: Path) -> Fields:
+    return read_json(path) if path.is_file() else Fields({}, str(path))
+
+
+def _token_text(fields: Fields, name: str) -> str | None:
+    """A token as tokenizer_config.json writes it: a string, or an object with the string in `content`."""
+    value = fields.get(name)
+    return fields.child(name).text("content") if isinstance(value, dict) else fields.text(name)
+
+
+def _read_eos_ids(folder: Path) -> tuple[int, ...]:
+    """generation_config.json counts before config.json; either may name one id or a list."""
+    for name in ("generation_config.json", "config.json"):
+        fields = _read_optional(folder / name)
+        value: Any = fields.get("eos_token_id")
+        if value is None:
+            continue
+        ids = value if isinstance(value, list) else [value]
+        if not all(isinstance(token_id, int) and not isinstance(token_id, bool) and token_id >= 0 for token_id in ids):
+            raise fields.fail("eos_token_id", f"is {value!r:.80}, not an id or a list of ids")
+        return tuple(ids)
+    return ()
