@@ -5,14 +5,14 @@
 #pragma once
 #include <cstring>
 
-#include "linear_impl.h"
 #include "machine.h"
 
 namespace gristmill {
 namespace {
 
-// Tiles as the kernels have them.
-constexpr int kIntPanels = panels_at_once(kIntTile, kTileColumns), kFloatPanels = panels_at_once(kFloatTile, kFloatColumns);
+// Accumulators as many as the kernels' tiles have, at most two panels high: gcc keeps those in registers.
+constexpr int kIntPanels = kIntTile > 4 ? 2 : 1, kIntColumns = kIntTile / kIntPanels;
+constexpr int kFloatPanels = kFloatTile > 6 ? 2 : 1, kFloatAcross = kFloatTile > 6 ? 10 : kFloatTile;
 
 template <class Acc, int P, int C, class Step>
 inline double peak_rounds(int64_t n, Acc zero, Step step) {
@@ -33,30 +33,30 @@ inline double peak_rounds(int64_t n, Acc zero, Step step) {
 }
 
 double peak_f32(int64_t n) {
-  alignas(64) float w[kFloatPanels * kLanes], x[kFloatColumns];
+  alignas(64) float w[kFloatPanels * kLanes], x[kFloatAcross];
   for (float& v : w) v = 1.0f;
   for (float& v : x) v = 0.5f;
   asm volatile("" ::"r"(w), "r"(x) : "memory");
-  return peak_rounds<F, kFloatPanels, kFloatColumns>(
+  return peak_rounds<F, kFloatPanels, kFloatAcross>(
       n, f_zero(), [&](F acc, int p, int c) { return f_fma(f_load(w + p * kLanes), f_set(x[c]), acc); });
 }
 
 double peak_bf16(int64_t n) {
-  alignas(64) uint16_t w[kFloatPanels * kLanes * 2], x[kFloatColumns * 2];
+  alignas(64) uint16_t w[kFloatPanels * kLanes * 2], x[kFloatAcross * 2];
   for (uint16_t& v : w) v = 0x3f80;  // 1
   for (uint16_t& v : x) v = 0x3f00;  // 1/2
   asm volatile("" ::"r"(w), "r"(x) : "memory");
-  return 2 * peak_rounds<F, kFloatPanels, kFloatColumns>(
+  return 2 * peak_rounds<F, kFloatPanels, kFloatAcross>(
                  n, f_zero(), [&](F acc, int p, int c) { return f_dot2(acc, w + p * kLanes * 2, x + c * 2); });
 }
 
 double peak_int8(int64_t n) {
   alignas(64) uint8_t w[kIntPanels * 64];
-  alignas(64) int8_t x[kTileColumns * 4];
+  alignas(64) int8_t x[kIntColumns * 4];
   for (uint8_t& v : w) v = 100;
   for (int i = 0; i < int(sizeof x); i++) x[i] = i % 2 ? -1 : 1;  // their sum is 0, so that nothing overflows
   asm volatile("" ::"r"(w), "r"(x) : "memory");
-  return 4 * peak_rounds<I, kIntPanels, kTileColumns>(
+  return 4 * peak_rounds<I, kIntPanels, kIntColumns>(
                  n, i_set(0), [&](I acc, int p, int c) { return i_dot4_small(acc, u_load(w + p * 64), x + c * 4); });
 }
 
