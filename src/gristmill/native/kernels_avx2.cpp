@@ -1,6 +1,7 @@
 #include "simd_avx2.h"
 // The order matters: kernels_impl.h is written on the operations above.
 #include "kernels_impl.h"
+#include "attention_impl.h"
 
 namespace gristmill {
 const Kernels* kernels_avx2() {

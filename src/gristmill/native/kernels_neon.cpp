@@ -1,6 +1,7 @@
 #include "simd_neon.h"
 // The order matters: kernels_impl.h is written on the operations above.
 #include "kernels_impl.h"
+#include "attention_impl.h"
 
 #include <sys/auxv.h>
 #ifndef HWCAP_ASIMDDP

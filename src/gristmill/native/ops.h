@@ -55,6 +55,9 @@ struct MoeCall {
   float limit;
 };
 
+// Work on fewer numbers than this is done by the calling thread: waking another would take longer.
+constexpr int64_t kAlone = 16384;
+
 class Ops {
  public:
   // isa: "auto" or the name of an instruction set; throws std::invalid_argument where the machine lacks it.
