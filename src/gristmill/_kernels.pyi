@@ -19,6 +19,14 @@ class Linear:
     @property
     def n_matrices(self) -> int: ...
 
+class KvLayer:
+    @property
+    def n_bytes(self) -> int: ...
+    @property
+    def head_dim(self) -> int: ...
+    def fill(self, byte: int) -> None: ...
+
+def kv_layer(n_blocks: int, n_kv_heads: int, head_dim: int, kv_type: str) -> KvLayer: ...
 def linear_of(parts: Sequence[Packed], bias: F32 | None) -> Linear: ...
 
 class Ops:
@@ -50,15 +58,13 @@ class Ops:
         eps: float,
         cos: F32,
         sin: F32,
-        k: NDArray[Any],
-        v: NDArray[Any],
+        kv: KvLayer,
         slots: I32,
     ) -> F32: ...
     def attention(
         self,
         q: F32,
-        k: NDArray[Any],
-        v: NDArray[Any],
+        kv: KvLayer,
         positions: I32,
         query_start: I32,
         block_tables: I32,

@@ -1,5 +1,7 @@
 // Ops::store_qkv and Ops::attention: what goes into the key-value cache, and how reading it is divided between threads.
 #include <algorithm>
+#include <atomic>
+#include <cmath>
 #include <cstring>
 
 #include "ops.h"
@@ -18,21 +20,51 @@ void rotate(float* x, const float* cos, const float* sin, int n) {
   }
 }
 
-template <class Element>
-void scatter(const Element* x, Element* cache, int n, size_t stride) {
-  for (int i = 0; i < n; i++) cache[size_t(i) * stride] = x[i];
+// Where number i of a head's key and value of one position lies in the cache, counted from the block's own start.
+struct Place {
+  int step;      // 2 where numbers lie in pairs
+  int offset;    // the position's, in its block
+  int v_dim;
+
+  size_t key(int i) const { return (size_t(i / step) * kKvBlock + offset) * step + i % step; }
+  size_t value(int i) const { return (size_t(offset / step) * v_dim + i) * step + offset % step; }
+};
+
+template <class Element, class Where>
+void scatter(const Element* x, int n, Element* block, Where where) {
+  for (int i = 0; i < n; i++) block[where(i)] = x[i];
 }
 
 }  // namespace
 
+KvStore::KvStore(const KvLayer& shape, int n_blocks) : layer(shape), n_blocks(n_blocks) {
+  size_t width = shape.half ? 2 : 4, heads = size_t(n_blocks) * shape.n_kv_heads;
+  k_bytes = heads * shape.head_dim * kKvBlock * width;
+  k_bytes = (k_bytes + 63) / 64 * 64;
+  n_bytes = k_bytes + heads * shape.v_dim * kKvBlock * width;
+  memory = std::make_unique<HugeBuffer>(n_bytes);
+  layer.k = memory->data(), layer.v = memory->data() + k_bytes;
+}
+
 void Ops::store_qkv(const StoreCall& c) {
   int n = c.kv.head_dim, n_kv = c.kv.n_kv_heads, width = (c.n_heads + 2 * n_kv) * n;
+  bool half = c.kv.half;
+  auto to_16_bits = kernels_->bf16_cache ? kernels_->to_bf16 : kernels_->to_half;
   for_rows(c.n_tokens, width, [&](int t) {
     const float *row = c.qkv + size_t(t) * width, *cos = c.cos + size_t(t) * (n / 2), *sin = c.sin + size_t(t) * (n / 2);
-    size_t block = size_t(c.slots[t] / kKvBlock), offset = size_t(c.slots[t] % kKvBlock);
     thread_local std::vector<float> head;
-    thread_local std::vector<uint16_t> half;
-    head.resize(n), half.resize(n);
+    thread_local std::vector<uint16_t> small;
+    head.resize(n), small.resize(n);
+    Place place{half && kernels_->bf16_cache ? 2 : 1, c.slots[t] % kKvBlock, c.kv.v_dim};
+    size_t first = size_t(c.slots[t] / kKvBlock) * n_kv;
+    auto put = [&](const float* x, void* cache, size_t block, auto where) {
+      if (half) {
+        to_16_bits(x, n, small.data());
+        scatter(small.data(), n, static_cast<uint16_t*>(cache) + block, where);
+      } else {
+        scatter(x, n, static_cast<float*>(cache) + block, where);
+      }
+    };
     for (int h = 0; h < c.n_heads + n_kv; h++) {
       bool is_q = h < c.n_heads;
       const float* norm = is_q ? c.q_norm : c.k_norm;
@@ -40,54 +72,137 @@ void Ops::store_qkv(const StoreCall& c) {
       if (norm) kernels_->rms_norm(row + size_t(h) * n, norm, n, c.eps, x);
       else std::memcpy(x, row + size_t(h) * n, size_t(n) * 4);
       rotate(x, cos, sin, n);
-      if (is_q) continue;
-      size_t at = (block * n_kv + (h - c.n_heads)) * n * kKvBlock + offset;
-      if (c.kv.half) {
-        kernels_->to_half(x, n, half.data());
-        scatter(half.data(), static_cast<uint16_t*>(c.k_cache) + at, n, kKvBlock);
-      } else {
-        scatter(x, static_cast<float*>(c.k_cache) + at, n, kKvBlock);
-      }
+      if (!is_q) put(x, c.kv.k, (first + h - c.n_heads) * n * kKvBlock, [&](int i) { return place.key(i); });
     }
-    for (int h = 0; h < n_kv; h++) {
-      const float* v = row + size_t(c.n_heads + n_kv + h) * n;
-      size_t at = ((block * n_kv + h) * kKvBlock + offset) * c.kv.v_dim;
-      if (c.kv.half) kernels_->to_half(v, n, static_cast<uint16_t*>(c.v_cache) + at);
-      else std::memcpy(static_cast<float*>(c.v_cache) + at, v, size_t(n) * 4);
-    }
+    for (int h = 0; h < n_kv; h++)
+      put(row + size_t(c.n_heads + n_kv + h) * n, c.kv.v, (first + h) * c.kv.v_dim * kKvBlock, [&](int i) { return place.value(i); });
   });
 }
 
-void Ops::attention(const AttentionCall& c) {
-  struct Item {
-    int sequence, kv_head, first_row, n_rows;
-  };
-  int group = c.n_heads / c.kv.n_kv_heads, head_dim = c.kv.head_dim;
-  int tile = kMaxAttentionRows / group >= 1 ? kMaxAttentionRows / group * group : kMaxAttentionRows;
-  std::vector<Item> items;
-  for (int s = 0; s < c.n_sequences; s++) {
-    int n_rows = (c.query_start[s + 1] - c.query_start[s]) * group;
-    // The last rows have the most keys to read: start with them.
-    for (int first = (n_rows - 1) / tile * tile; first >= 0; first -= tile)
-      for (int h = 0; h < c.kv.n_kv_heads; h++) items.push_back({s, h, first, std::min(tile, n_rows - first)});
-  }
-  for_rows(int(items.size()), kAlone, [&](int i) {
-    const Item& item = items[i];
-    const float* q[kMaxAttentionRows];
-    float *y[kMaxAttentionRows], sink[kMaxAttentionRows];
-    int position[kMaxAttentionRows];
-    for (int r = 0; r < item.n_rows; r++) {
-      int token = c.query_start[item.sequence] + (item.first_row + r) / group;
-      int head = item.kv_head * group + (item.first_row + r) % group;
-      size_t at = (size_t(token) * c.n_heads + head) * head_dim;
-      q[r] = c.q + at, y[r] = c.y + at, position[r] = c.positions[token];
-      if (c.sinks) sink[r] = c.sinks[head];
+namespace {
+
+// Rows of one sequence that are computed together: n_rows of each of some key-value heads, and the segments they see.
+struct Tile {
+  int sequence, first_row, n_rows, kv_head, n_heads;
+  int segment, end_segment;
+
+  int size() const { return n_heads * n_rows; }
+};
+
+// What the kernels want to know of a tile's rows.
+struct TileRows {
+  const float* q[kMaxAttentionRows];
+  float* y[kMaxAttentionRows];
+  float sink[kMaxAttentionRows];
+  int position[kMaxAttentionRows];
+  AttentionRows rows;
+
+  TileRows(const AttentionCall& c, const Tile& tile) {
+    int group = c.n_heads / c.kv.n_kv_heads;
+    for (int i = 0; i < tile.size(); i++) {
+      int r = tile.first_row + i % tile.n_rows, token = c.query_start[tile.sequence] + r / group;
+      int head = (tile.kv_head + i / tile.n_rows) * group + r % group;
+      size_t at = (size_t(token) * c.n_heads + head) * c.kv.head_dim;
+      q[i] = c.q + at, y[i] = c.y + at;
+      sink[i] = c.sinks ? c.sinks[head] : 0.0f;
+      if (i < tile.n_rows) position[i] = c.positions[token];
     }
-    thread_local std::vector<float> scratch;
-    scratch.resize(std::max(scratch.size(), size_t(4096) + size_t(kMaxAttentionRows) * c.kv.v_dim));
-    AttentionRows rows{q, y, position, c.sinks ? sink : nullptr, item.n_rows, item.kv_head, c.window,
-                       c.block_tables + size_t(item.sequence) * c.n_table, c.scale};
-    kernels_->attention(c.kv, rows, scratch.data());
+    const int32_t* blocks = c.block_tables + size_t(tile.sequence) * c.n_table;
+    rows = {q, position, tile.n_rows, tile.kv_head, tile.n_heads, c.window, blocks, c.scale};
+  }
+};
+
+// Adds the tiles of one sequence and returns how many segments they have. Few rows go with `n_heads` heads at a time.
+int plan_sequence(const AttentionCall& c, int sequence, int n_heads, std::vector<Tile>& tiles) {
+  int group = c.n_heads / c.kv.n_kv_heads, start = c.query_start[sequence], n_segments = 0;
+  int n_rows = (c.query_start[sequence + 1] - start) * group, step = kMaxAttentionRows;
+  if (n_rows <= kStreamRows) n_heads = std::clamp(n_heads, 1, kMaxAttentionRows / std::max(n_rows, 1));
+  else n_heads = 1;
+  // The last rows have the most keys to read: start with them.
+  for (int row = (n_rows - 1) / step * step; row >= 0 && n_rows; row -= step) {
+    int count = std::min(step, n_rows - row), first = INT32_MAX, last = 0;
+    for (int t = start + row / group; t <= start + (row + count - 1) / group; t++)
+      first = std::min(first, c.positions[t]), last = std::max(last, c.positions[t]);
+    int segment = c.window && first >= c.window ? (first - c.window + 1) / kSegment : 0;
+    for (int h = 0; h < c.kv.n_kv_heads; h += n_heads, n_segments += last / kSegment + 1 - segment)
+      tiles.push_back({sequence, row, count, h, std::min(n_heads, c.kv.n_kv_heads - h), segment, last / kSegment + 1});
+  }
+  return n_segments;
+}
+
+float* grown(std::vector<float>& memory, size_t n) {
+  if (memory.size() < n) memory.resize(n);
+  return memory.data();
+}
+
+}  // namespace
+
+void Ops::attention(const AttentionCall& c) {
+  int width = c.kv.v_dim + kStateHead, n_segments = 0;
+  std::vector<Tile> tiles;
+  // All heads together are read fastest, but there must be something to do for every thread.
+  for (int n_heads = c.kv.n_kv_heads;; n_heads = (n_heads + 1) / 2) {
+    tiles.clear(), n_segments = 0;
+    for (int s = 0; s < c.n_sequences; s++) n_segments += plan_sequence(c, s, n_heads, tiles);
+    if (n_heads == 1 || n_segments >= 4 * pool_.size() || pool_.size() == 1) break;
+  }
+  auto start = [&](const TileRows& t, float* totals) {
+    for (int r = 0; r < t.rows.n_heads * t.rows.n_rows; r++) {
+      float* total = totals + size_t(r) * width;
+      std::fill(total, total + width, 0.0f);
+      // A sink is a key without a value: it enters the denominator alone.
+      if (c.sinks) total[0] = t.sink[r] * 1.44269504f, total[1] = 1.0f;
+      else total[0] = -INFINITY;
+    }
+  };
+  auto fold = [&](const TileRows& t, const float* states, float* totals) {
+    for (int r = 0; r < t.rows.n_heads * t.rows.n_rows; r++) kernels_->attention_fold(states + size_t(r) * width, c.kv.v_dim, totals + size_t(r) * width);
+  };
+  auto finish = [&](const TileRows& t, const float* totals) {
+    for (int r = 0; r < t.rows.n_heads * t.rows.n_rows; r++) kernels_->attention_finish(totals + size_t(r) * width, c.kv.head_dim, t.y[r]);
+  };
+  thread_local std::vector<float> memory;
+  size_t scratch_floats = size_t(kMaxAttentionRows) * (kScoreStride + c.kv.head_dim);
+  if (int(tiles.size()) >= 8 * pool_.size() || n_segments == int(tiles.size()) || pool_.size() == 1) {
+    for_rows(int(tiles.size()), kAlone, [&](int i) {
+      const Tile& tile = tiles[i];
+      TileRows t(c, tile);
+      float* totals = grown(memory, scratch_floats + 2 * size_t(tile.size()) * width);
+      float *states = totals + size_t(tile.size()) * width, *scratch = states + size_t(tile.size()) * width;
+      start(t, totals);
+      for (int s = tile.segment; s < tile.end_segment; s++) {
+        kernels_->attention_segment(c.kv, t.rows, s, states, scratch);
+        fold(t, states, totals);
+      }
+      finish(t, totals);
+    });
+    return;
+  }
+  // Too few tiles to keep the threads busy: a segment a task, and whoever ends a tile's last one folds them all.
+  struct Part {
+    int tile, segment;
+    size_t states;
+  };
+  std::vector<Part> parts;
+  std::vector<size_t> first_state;
+  std::vector<std::atomic<int>> left(tiles.size());
+  size_t n_states = 0;
+  for (int i = 0; i < int(tiles.size()); i++) {
+    left[i] = tiles[i].end_segment - tiles[i].segment;
+    first_state.push_back(n_states);
+    for (int s = tiles[i].segment; s < tiles[i].end_segment; s++, n_states += tiles[i].size()) parts.push_back({i, s, n_states});
+  }
+  float* states = grown(states_, n_states * width);
+  for_rows(int(parts.size()), kAlone, [&](int i) {
+    const Part& part = parts[i];
+    const Tile& tile = tiles[part.tile];
+    TileRows t(c, tile);
+    float* totals = grown(memory, scratch_floats + size_t(tile.size()) * width);
+    kernels_->attention_segment(c.kv, t.rows, part.segment, states + part.states * width, totals + size_t(tile.size()) * width);
+    if (left[part.tile].fetch_sub(1, std::memory_order_acq_rel) > 1) return;
+    start(t, totals);
+    for (int s = 0; s < tile.end_segment - tile.segment; s++) fold(t, states + (first_state[part.tile] + size_t(s) * tile.size()) * width, totals);
+    finish(t, totals);
   });
 }
 

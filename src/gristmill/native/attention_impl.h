@@ -1,144 +1,323 @@
 // Attention over the paged cache, written once on the vector operations of a simd_*.h; kernels_impl.h comes before it.
 //
-// A row's keys are taken in spans of absolute positions, so that its result does not depend on the rows beside it.
+// A row's keys are taken in segments of kSegment absolute positions. A segment gives a state (maximum, sum, output) that no
+// other segment and no other row has touched; states are then folded in order. So a row's bits depend on its position and
+// window alone, whichever rows are computed beside it and however segments are divided between threads.
 #pragma once
+#include <algorithm>
+#include <type_traits>
+
 #include "kernels_impl.h"
 
 namespace gristmill {
 namespace {
 
-constexpr int kSpan = kAttentionVectors * kKvBlock;  // keys that share one step of the online softmax
+// ---- types of the cache ---------------------------------------------------------------------------------------------
 
-struct Full {
+// How a cache's numbers meet queries and probabilities. A block of keys is [head_dim / kStep, 16 positions, kStep], so that a
+// lane is a key; a block of values [16 positions / kStep, v_dim, kStep], so that a lane is a dimension.
+struct KvF32 {
   using Element = float;
-  static F load(const float* p) { return f_load(p); }
+  using Number = float;  // queries and probabilities
+  static constexpr int kStep = 1;
+  static F step(F acc, const Element* w, const Number* x) { return f_fma(f_load(w), f_set(*x), acc); }
 };
-struct Half {
+
+struct KvF16 {
   using Element = uint16_t;
-  static F load(const uint16_t* p) { return f_of_half(p); }
+  using Number = float;
+  static constexpr int kStep = 1;
+  static F step(F acc, const Element* w, const Number* x) { return f_fma(f_of_half(w), f_set(*x), acc); }
 };
 
-// Scores of R rows against the span's keys, a lane a key: out[r][kSpan].
-template <class E, int R>
-inline void span_scores(const KvLayer& kv, const AttentionRows& rows, int first_row, const typename E::Element* const* keys,
-                        float* out) {
-  F acc[R][kAttentionVectors];
+struct KvBf16 {
+  using Element = uint16_t;
+  using Number = uint16_t;
+  static constexpr int kStep = 2;
+  static F step(F acc, const Element* w, const Number* x) { return f_dot2(acc, w, x); }
+};
+
+inline void numbers_of(const float* x, float scale, int n, float* y) {
+  for_lanes(n, [&](int i, int count) { f_store_n(y + i, f_mul(f_load_n(x + i, count), f_set(scale)), count); });
+}
+
+inline void numbers_of(const float* x, float scale, int n, uint16_t* y) {
+  for (int i = 0; i < n; i += kLanes) {
+    int count = n - i < kLanes ? n - i : kLanes;
+    float lanes[kLanes];
+    f_store(lanes, f_mul(f_load_n(x + i, count), f_set(scale)));
+    to_bf16(lanes, count, y + i);
+  }
+}
+
+// 2^x for x <= 0, to 1e-7 where probabilities stay float32 and to 4e-6 where they are rounded to bfloat16 anyway.
+template <class Number>
+inline F f_exp2(F x) {
+  x = f_max(f_set(-126.0f), x);  // NaN stays NaN
+  F n = f_round(x), r = f_sub(x, n), p;
+  if constexpr (std::is_same_v<Number, float>) {
+    p = f_set(1.535336188319500e-4f);
+    p = f_fma(p, r, f_set(1.339887440266574e-3f));
+    p = f_fma(p, r, f_set(9.618437357674640e-3f));
+    p = f_fma(p, r, f_set(5.550332471162809e-2f));
+    p = f_fma(p, r, f_set(2.402264791363012e-1f));
+    p = f_fma(p, r, f_set(6.931472028550421e-1f));
+  } else {
+    p = f_set(9.6713e-3f);
+    p = f_fma(p, r, f_set(5.5826e-2f));
+    p = f_fma(p, r, f_set(2.402214e-1f));
+    p = f_fma(p, r, f_set(6.9313e-1f));
+  }
+  p = f_fma(p, r, f_set(1.0f));
+  return f_mul(p, f_pow2(n));
+}
+
+inline float exp2_of(float x) {
+  float y[kLanes];
+  f_store(y, f_exp2<float>(f_set(x)));
+  return y[0];
+}
+
+// ---- one segment ----------------------------------------------------------------------------------------------------
+
+// One segment as a tile of rows sees it. Rows are numbered head * n_rows + row.
+template <class T>
+struct Segment {
+  using Number = typename T::Number;
+  using Element = typename T::Element;
+
+  const KvLayer& kv;
+  int n_rows;                                // of each head
+  int start;                                 // position of the first key
+  size_t blocks[kSegment / kKvBlock];        // of the first key-value head, in heads
+  int low[kMaxAttentionRows], high[kMaxAttentionRows];  // keys [low, high) are what a row sees
+  float* states;
+  Number* q;                                 // [rows, head_dim], scaled
+  float* scores;                             // [rows, kScoreStride]
+
+  const Element* keys(int block, int head) const {
+    return static_cast<const Element*>(kv.k) + (blocks[block] + head) * size_t(kv.head_dim) * kKvBlock;
+  }
+  const Element* values(int block, int head) const {
+    return static_cast<const Element*>(kv.v) + (blocks[block] + head) * size_t(kv.v_dim) * kKvBlock;
+  }
+  float* state(int row) const { return states + size_t(row) * (kv.v_dim + kStateHead); }
+};
+
+// Keys [first, last) that some of a group's rows see.
+struct Range {
+  int first, last;
+  int first_block() const { return first / kKvBlock; }
+  int end_block() const { return (last + kKvBlock - 1) / kKvBlock; }
+};
+
+template <class T>
+inline Range range_of(const Segment<T>& s, int row, int n) {
+  Range range{kSegment, 0};
+  for (int r = row; r < row + n; r++) {
+    if (s.low[r] >= s.high[r]) continue;
+    if (s.low[r] < range.first) range.first = s.low[r];
+    if (s.high[r] > range.last) range.last = s.high[r];
+  }
+  return range;
+}
+
+// body(R, row) for groups of R rows, the largest first: kAttentionRows, 8, 4, 2, 1.
+template <int R = kAttentionRows, class Body>
+inline void for_groups(int n_rows, Body body, int row = 0) {
+  for (; row + R <= n_rows; row += R) body(std::integral_constant<int, R>(), row);
+  if constexpr (R > 1) for_groups<(R > 8 ? 8 : R > 4 ? 4 : R / 2)>(n_rows, body, row);
+}
+
+// Scores of R rows with the keys of V blocks, a lane a key: out[r * kScoreStride + key].
+template <class T, int R, int V>
+inline void block_scores(const typename T::Element* const* keys, const typename T::Number* q, int head_dim, float* out) {
+  F acc[R][V];
+#pragma GCC unroll 16
   for (int r = 0; r < R; r++)
-    for (int v = 0; v < kAttentionVectors; v++) acc[r][v] = f_zero();
-  for (int d = 0; d < kv.head_dim; d++) {
-    F k[kAttentionVectors];
 #pragma GCC unroll 8
-    for (int v = 0; v < kAttentionVectors; v++) k[v] = E::load(keys[v] + size_t(d) * kKvBlock);
-#pragma GCC unroll 8
-    for (int r = 0; r < R; r++) {
-      F q = f_set(rows.q[first_row + r][d]);
-#pragma GCC unroll 8
-      for (int v = 0; v < kAttentionVectors; v++) acc[r][v] = f_fma(q, k[v], acc[r][v]);
-    }
-  }
+    for (int v = 0; v < V; v++) acc[r][v] = f_zero();
+  for (int d = 0; d < head_dim; d += T::kStep)
+#pragma GCC unroll 4
+    for (int v = 0; v < V; v++)
+#pragma GCC unroll 16
+      for (int r = 0; r < R; r++)
+        acc[r][v] = T::step(acc[r][v], keys[v] + size_t(d) * kKvBlock, q + size_t(r) * head_dim + d);
+#pragma GCC unroll 16
   for (int r = 0; r < R; r++)
-    for (int v = 0; v < kAttentionVectors; v++) f_store(out + r * kSpan + v * kKvBlock, f_mul(acc[r][v], f_set(rows.scale)));
+#pragma GCC unroll 8
+    for (int v = 0; v < V; v++) f_store(out + r * kScoreStride + v * kKvBlock, acc[r][v]);
 }
 
-// o[r] += p[r] V over the keys [low, high) of the span, 16 dimensions at a time, keys in order.
-template <class E, int R>
-inline void span_values(const KvLayer& kv, const typename E::Element* const* values, const float* p, int low, int high,
-                        float* const* o) {
-  for (int d = 0; d < kv.v_dim; d += kLanes) {
-    F acc[R];
+// Turns a row's scores, computed for whole blocks of `range`, into probabilities in the same place, 0 outside [low, high).
+template <class Number>
+inline void softmax(float* s, int low, int high, Range range, float* state) {
+  int first = range.first_block() * kKvBlock, last = range.end_block() * kKvBlock;
+  F peak = f_set(-INFINITY);
+  for (int i = first; i < last; i += kLanes) {
+    F x = f_load(s + i);
+    if (i < low || i + kLanes > high) f_store(s + i, x = f_between(x, low - i, high - i, f_set(-INFINITY)));
+    peak = f_max(peak, x);
+  }
+  float top = low < high ? f_peak(peak) : 0.0f;
+  F total = f_zero();
+  Number* p = reinterpret_cast<Number*>(s);  // not wider than the scores: what is written has been read
+  for (int i = first; i < last; i += kLanes) {
+    F x = f_exp2<Number>(f_sub(f_load(s + i), f_set(top)));
+    if (i < low || i + kLanes > high) x = f_between(x, low - i, high - i, f_zero());
+    total = f_add(total, x);
+    if constexpr (std::is_same_v<Number, float>) f_store(p + i, x);
+    else bf16_of_f(p + i, x);
+  }
+  state[0] = top;
+  state[1] = low < high ? f_sum(total) : 0.0f;
+}
+
+// out[r] += p[r] values for V vectors of dimensions and n steps of keys; `stride` numbers from one row of p to the next.
+template <class T, int V, int R>
+__attribute__((always_inline)) inline void value_steps(F (&acc)[R][V], const typename T::Element* w, const typename T::Number* p, int n, int v_dim) {
+  constexpr int kStride = kScoreStride * int(sizeof(float) / sizeof(typename T::Number));
+  for (int j = 0; j < n; j++, p += T::kStep, w += size_t(v_dim) * T::kStep)
 #pragma GCC unroll 8
-    for (int r = 0; r < R; r++) acc[r] = f_load(o[r] + d);
-    for (int j = low; j < high; j++) {
-      F v = E::load(values[j / kKvBlock] + size_t(j % kKvBlock) * kv.v_dim + d);
+    for (int v = 0; v < V; v++)
+#pragma GCC unroll 16
+      for (int r = 0; r < R; r++) acc[r][v] = T::step(acc[r][v], w + v * kLanes * T::kStep, p + r * kStride);
+}
+
+// Adds the values of blocks [b, b_end) to R rows' outputs from dimension d on, keys in order.
+template <class T, int R, int V>
+inline void block_values(const Segment<T>& s, int head, int row, Range range, int b, int b_end, int d) {
+  constexpr int kSteps = kKvBlock / T::kStep;
+  const auto* p = reinterpret_cast<const typename T::Number*>(s.scores + size_t(row) * kScoreStride);
+  int v_dim = s.kv.v_dim;
+  float* out = s.state(row) + kStateHead + d;
+  size_t width = size_t(v_dim) + kStateHead;
+  F acc[R][V];
+#pragma GCC unroll 16
+  for (int r = 0; r < R; r++)
 #pragma GCC unroll 8
-      for (int r = 0; r < R; r++) acc[r] = f_fma(f_set(p[r * kSpan + j]), v, acc[r]);
+    for (int v = 0; v < V; v++) acc[r][v] = f_load(out + r * width + v * kLanes);
+  for (; b < b_end; b++) {
+    int j = b * kSteps < range.first / T::kStep ? range.first / T::kStep : b * kSteps;
+    int end = (b + 1) * kSteps < range.last / T::kStep ? (b + 1) * kSteps : range.last / T::kStep;
+    const typename T::Element* w = s.values(b, head) + d * T::kStep;
+    value_steps<T, V, R>(acc, w + size_t(j - b * kSteps) * v_dim * T::kStep, p + j * T::kStep, end - j, v_dim);
+    if (T::kStep == 2 && range.last % 2 && end < (b + 1) * kSteps) {  // the last key's partner may never have been written
+      const typename T::Element* pairs = w + size_t(end - b * kSteps) * v_dim * 2;
+      typename T::Element tail[V * kLanes * 2];
+      for (int i = 0; i < V * kLanes; i++) tail[2 * i] = pairs[2 * i], tail[2 * i + 1] = 0;
+      value_steps<T, V, R>(acc, tail, p + end * T::kStep, 1, v_dim);
     }
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < R; r++)
 #pragma GCC unroll 8
-    for (int r = 0; r < R; r++) f_store(o[r] + d, acc[r]);
-  }
+    for (int v = 0; v < V; v++) f_store(out + r * width + v * kLanes, acc[r][v]);
 }
 
-// Masks the scores of one row, folds them into its running maximum and sum, and leaves probabilities in their place.
-// Returns what the row's earlier output must be multiplied by.
-inline float fold_span(float* s, int low, int high, float* maximum, float* total) {
-  F peak = f_set(*maximum), sum = f_zero();
-  for (int v = 0; v < kAttentionVectors; v++) {
-    F masked = f_between(f_load(s + v * kLanes), low - v * kLanes, high - v * kLanes, f_set(-INFINITY));
-    f_store(s + v * kLanes, masked);
-    peak = f_max(peak, masked);
-  }
-  float top = f_peak(peak);
-  for (int v = 0; v < kAttentionVectors; v++) {
-    F p = f_exp(f_sub(f_load(s + v * kLanes), f_set(top)));
-    p = f_between(p, low - v * kLanes, high - v * kLanes, f_zero());
-    f_store(s + v * kLanes, p);
-    sum = f_add(sum, p);
-  }
-  float keep = *maximum == top ? 1.0f : exp1(*maximum - top);
-  *total = *total * keep + f_sum(sum);
-  *maximum = top;
-  return keep;
+// A power of two: how many vectors go beside so many rows.
+constexpr int vectors_beside(int rows) {
+  int v = 1;
+  while (v < 8 && 2 * v * rows <= kAttentionAccumulators) v *= 2;
+  return v;
 }
 
-template <class E>
-void attention_rows(const KvLayer& kv, const AttentionRows& rows, float* scratch) {
-  using Element = typename E::Element;
-  constexpr int R = kAttentionRows;
-  float* scores = scratch;                                    // [R, kSpan]
-  float* outputs = scratch + R * kSpan;                       // [n_rows, v_dim]
-  float maximum[kMaxAttentionRows], total[kMaxAttentionRows];
-  int first = rows.position[0], last = rows.position[0];
+template <class T, int R>
+inline void group_values(const Segment<T>& s, int head, int row, Range range, int b, int b_end) {
+  constexpr int V = vectors_beside(R);
+  int d = 0;
+  for (; d + V * kLanes <= s.kv.v_dim; d += V * kLanes) block_values<T, R, V>(s, head, row, range, b, b_end, d);
+  for (; d < s.kv.v_dim; d += kLanes) block_values<T, R, 1>(s, head, row, range, b, b_end, d);
+}
+
+// Few rows: the cache is read in its own order, block after block with all heads, as only long streams are read at full speed.
+template <class T>
+void stream_segment(const Segment<T>& s, int n_heads) {
+  Range range = range_of(s, 0, s.n_rows);
+  for (int b = range.first_block(); b < range.end_block(); b++)
+    for (int h = 0; h < n_heads; h++)
+      for_groups(s.n_rows, [&](auto R, int r) {
+        int row = h * s.n_rows + r;
+        const typename T::Element* keys[1] = {s.keys(b, h)};
+        block_scores<T, R, 1>(keys, s.q + size_t(row) * s.kv.head_dim, s.kv.head_dim, s.scores + size_t(row) * kScoreStride + b * kKvBlock);
+      });
+  for (int row = 0; row < n_heads * s.n_rows; row++)
+    softmax<typename T::Number>(s.scores + size_t(row) * kScoreStride, s.low[row % s.n_rows], s.high[row % s.n_rows], range, s.state(row));
+  auto values = [&](auto max_rows) {  // so few rows that all dimensions fit beside each other
+    for (int b = range.first_block(); b < range.end_block(); b++)
+      for (int h = 0; h < n_heads; h++)
+        for_groups<max_rows>(s.n_rows, [&](auto R, int r) { group_values<T, R>(s, h, h * s.n_rows + r, range, b, b + 1); });
+  };
+  if (s.kv.v_dim <= 4 * kLanes) values(std::integral_constant<int, kAttentionRows < 4 ? kAttentionRows : 4>());
+  else values(std::integral_constant<int, kAttentionRows < 2 ? kAttentionRows : 2>());
+}
+
+// Many rows of one head: a group of rows after another over all of the segment, which stays in the processor's cache.
+template <class T>
+void tile_segment(Segment<T>& s) {
+  float* scores = s.scores;
+  for_groups(s.n_rows, [&](auto R, int row) {
+    constexpr int V = vectors_beside(R) < 4 ? vectors_beside(R) : 4;
+    Range range = range_of(s, row, R);
+    s.scores = scores - size_t(row) * kScoreStride;  // every group uses the same memory
+    for (int b = range.first_block(); b < range.end_block(); b += V) {
+      const typename T::Element* keys[V];
+      for (int v = 0; v < V; v++) keys[v] = s.keys(b + v < range.end_block() ? b + v : b, 0);
+      block_scores<T, R, V>(keys, s.q + size_t(row) * s.kv.head_dim, s.kv.head_dim, scores + b * kKvBlock);
+    }
+    for (int r = row; r < row + R; r++)
+      softmax<typename T::Number>(s.scores + size_t(r) * kScoreStride, s.low[r], s.high[r], range, s.state(r));
+    group_values<T, R>(s, 0, row, range, range.first_block(), range.end_block());
+  });
+  s.scores = scores;
+}
+
+template <class T>
+void segment_states(const KvLayer& kv, const AttentionRows& rows, int number, float* states, float* memory) {
+  Segment<T> s{kv, rows.n_rows, number * kSegment, {}, {}, {}, states, nullptr, nullptr};
+  int n = rows.n_heads * rows.n_rows, last = 0;
+  s.scores = memory;
+  s.q = reinterpret_cast<typename T::Number*>(memory + size_t(kMaxAttentionRows) * kScoreStride);
+  for (int row = 0; row < n; row++) {
+    numbers_of(rows.q[row], rows.scale * 1.44269504f, kv.head_dim, s.q + size_t(row) * kv.head_dim);
+    std::fill(s.state(row), s.state(row) + kStateHead + kv.v_dim, 0.0f);
+  }
   for (int r = 0; r < rows.n_rows; r++) {
-    // A sink is a key without a value: it enters the denominator alone.
-    maximum[r] = rows.sink ? rows.sink[r] : -1e30f;
-    total[r] = rows.sink ? 1.0f : 0.0f;
-    first = rows.position[r] < first ? rows.position[r] : first;
-    last = rows.position[r] > last ? rows.position[r] : last;
-    for (int d = 0; d < kv.v_dim; d++) outputs[r * kv.v_dim + d] = 0.0f;
+    int position = rows.position[r], begin = rows.window && position >= rows.window ? position - rows.window + 1 : 0;
+    s.low[r] = begin > s.start ? begin - s.start : 0;
+    s.high[r] = position + 1 - s.start < kSegment ? position + 1 - s.start : kSegment;
+    last = s.high[r] > last ? s.high[r] : last;
   }
-  int begin = rows.window && first >= rows.window ? first - rows.window + 1 : 0;
-  size_t k_block = size_t(kv.n_kv_heads) * kv.head_dim * kKvBlock, v_block = size_t(kv.n_kv_heads) * kv.v_dim * kKvBlock;
-  for (int span = begin / kSpan * kSpan; span <= last; span += kSpan) {
-    const Element *keys[kAttentionVectors], *values[kAttentionVectors];
-    for (int v = 0; v < kAttentionVectors; v++) {
-      int position = span + v * kKvBlock;
-      size_t id = size_t(rows.blocks[(position <= last ? position : last) / kKvBlock]);
-      keys[v] = static_cast<const Element*>(kv.k) + id * k_block + size_t(rows.kv_head) * kv.head_dim * kKvBlock;
-      values[v] = static_cast<const Element*>(kv.v) + id * v_block + size_t(rows.kv_head) * kv.v_dim * kKvBlock;
-    }
-    for (int r = 0; r < rows.n_rows; r += R) {
-      int n = rows.n_rows - r < R ? rows.n_rows - r : R;
-      if (n == R) span_scores<E, R>(kv, rows, r, keys, scores);
-      else for (int i = 0; i < n; i++) span_scores<E, 1>(kv, rows, r + i, keys, scores + i * kSpan);
-      int low = kSpan, high = 0;
-      float* o[R];
-      for (int i = 0; i < n; i++) {
-        int position = rows.position[r + i];
-        int row_low = rows.window && position - rows.window + 1 > span ? position - rows.window + 1 - span : 0;
-        int row_high = position + 1 - span < kSpan ? position + 1 - span : kSpan;
-        row_high = row_high < 0 ? 0 : row_high;
-        float keep = fold_span(scores + i * kSpan, row_low, row_high, &maximum[r + i], &total[r + i]);
-        o[i] = outputs + size_t(r + i) * kv.v_dim;
-        if (keep != 1.0f)
-          for (int d = 0; d < kv.v_dim; d += kLanes) f_store(o[i] + d, f_mul(f_load(o[i] + d), f_set(keep)));
-        low = row_low < low ? row_low : low;
-        high = row_high > high ? row_high : high;
-      }
-      if (n == R) span_values<E, R>(kv, values, scores, low, high, o);
-      else for (int i = 0; i < n; i++) span_values<E, 1>(kv, values, scores + i * kSpan, low, high, o + i);
-    }
-  }
-  for (int r = 0; r < rows.n_rows; r++) {
-    F inverse = f_set(1.0f / total[r]);
-    for_lanes(kv.head_dim, [&](int d, int count) {
-      f_store_n(rows.y[r] + d, f_mul(f_load(outputs + size_t(r) * kv.v_dim + d), inverse), count);
-    });
-  }
+  for (int b = 0; b * kKvBlock < last; b++)
+    s.blocks[b] = size_t(rows.blocks[s.start / kKvBlock + b]) * kv.n_kv_heads + rows.kv_head;
+  if (rows.n_rows <= kStreamRows) stream_segment<T>(s, rows.n_heads);
+  else tile_segment<T>(s);
 }
 
-void attention(const KvLayer& kv, const AttentionRows& rows, float* scratch) {
-  if (kv.half) attention_rows<Half>(kv, rows, scratch);
-  else attention_rows<Full>(kv, rows, scratch);
+// ---- what the table offers ------------------------------------------------------------------------------------------
+
+constexpr bool kBf16Cache = kBf16Dot;
+using KvHalf = std::conditional_t<kBf16Dot, KvBf16, KvF16>;
+
+void attention_segment(const KvLayer& kv, const AttentionRows& rows, int segment, float* states, float* scratch) {
+  if (kv.half) segment_states<KvHalf>(kv, rows, segment, states, scratch);
+  else segment_states<KvF32>(kv, rows, segment, states, scratch);
+}
+
+// total := total and state together. A state without keys has the sum 0 and changes nothing.
+void attention_fold(const float* state, int v_dim, float* total) {
+  if (state[1] == 0.0f) return;
+  float top = state[0] > total[0] ? state[0] : total[0];
+  float keep = total[1] == 0.0f ? 0.0f : exp2_of(total[0] - top), take = exp2_of(state[0] - top);
+  total[0] = top;
+  total[1] = total[1] * keep + state[1] * take;
+  for (int d = kStateHead; d < v_dim + kStateHead; d += kLanes)
+    f_store(total + d, f_fma(f_load(state + d), f_set(take), f_mul(f_load(total + d), f_set(keep))));
+}
+
+void attention_finish(const float* total, int n, float* y) {
+  F inverse = f_set(1.0f / total[1]);
+  for_lanes(n, [&](int d, int count) { f_store_n(y + d, f_mul(f_load(total + kStateHead + d), inverse), count); });
 }
 
 }  // namespace

@@ -359,7 +359,10 @@ void linear(const Matrix& w, int matrix, int panel, int panel_end, const Column*
   }
 }
 
-void attention(const KvLayer& kv, const AttentionRows& rows, float* scratch);  // attention_impl.h
+// attention_impl.h
+void attention_segment(const KvLayer& kv, const AttentionRows& rows, int segment, float* states, float* scratch);
+void attention_fold(const float* state, int v_dim, float* total);
+void attention_finish(const float* total, int n, float* y);
 
 template <class T>
 constexpr auto plain = linear<PlainTile, T, kFloatPanels, kFloatColumns>;
@@ -370,7 +373,8 @@ constexpr Kernels kKernels = {
     kIsa,
     {plain<PlainF32>, plain<PlainF16>, plain<PlainBf16>, blocked<TypeQ8_0>, blocked<TypeQ8F>, blocked<TypeQ4_0>,
      blocked<TypeQ4_K>, blocked<TypeQ5_K>, blocked<TypeQ6_K>, blocked<TypeMxfp4>},
-    quantize, to_bf16, rms_norm, swiglu, add, scaled_add, attention, to_half, from_half,
+    quantize, to_bf16, rms_norm, swiglu, add, scaled_add, to_half, from_half, kBf16Dot,
+    attention_segment, attention_fold, attention_finish,
 };
 
 }  // namespace

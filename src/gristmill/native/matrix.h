@@ -94,26 +94,30 @@ struct Column {
   float* y = nullptr;               // [rows]
 };
 
-// Attention over a paged cache; strides in elements. See ops.cpp for the arrays' shapes.
+constexpr int kKvBlock = 16;           // positions in a block of the cache
+constexpr int kSegment = 512;          // positions whose keys share one softmax; a row's segments are folded in order
+constexpr int kScoreStride = kSegment + 16;  // floats from one row of scores to the next: a power of two would share cache sets
+constexpr int kMaxAttentionRows = 96;  // rows that one task computes together
+constexpr int kStreamRows = 16;        // up to so many rows a head, reading the cache takes longer than computing
+constexpr int kStateHead = 16;         // floats before a state's output: the maximum (base 2), the sum, and none
+
+// One layer of the paged cache. half: 16-bit floats, bfloat16 in pairs where Kernels::bf16_cache says so.
 struct KvLayer {
-  const void* k;   // [n_blocks, n_kv_heads, head_dim, 16]
-  const void* v;   // [n_blocks, n_kv_heads, 16, v_dim]
-  bool half;       // float16 or float32
+  void* k;         // [n_blocks, n_kv_heads, head_dim, 16], in pairs [.., head_dim / 2, 16, 2]
+  void* v;         // [n_blocks, n_kv_heads, 16, v_dim], in pairs [.., 8, v_dim, 2]
+  bool half;       // otherwise float32
   int n_kv_heads, head_dim, v_dim;
 };
 
 struct AttentionRows {
-  const float* const* q;   // [n_rows] -> [head_dim], not yet scaled
-  float* const* y;         // [n_rows] -> [head_dim]
+  const float* const* q;   // [n_heads, n_rows] -> [head_dim], not yet scaled
   const int* position;     // [n_rows] absolute position of the row's token
-  const float* sink;       // [n_rows] or null
-  int n_rows, kv_head, window;
+  int n_rows;              // of each head
+  int kv_head, n_heads;    // key-value heads; more than one only for up to kStreamRows rows
+  int window;
   const int32_t* blocks;   // block ids of the sequence
   float scale;
 };
-
-constexpr int kKvBlock = 16;     // positions in a block of the cache
-constexpr int kMaxAttentionRows = 32;
 
 // What one instruction set offers.
 struct Kernels {
@@ -126,9 +130,14 @@ struct Kernels {
   void (*swiglu)(const float* gate, const float* up, int n, float limit, float* y);
   void (*add)(const float* x, float* y, int n);                    // y += x
   void (*scaled_add)(const float* x, float a, float* y, int n);    // y += a x
-  void (*attention)(const KvLayer& kv, const AttentionRows& rows, float* scratch);
   void (*to_half)(const float* x, int n, uint16_t* y);
   void (*from_half)(const uint16_t* x, int n, float* y);
+  bool bf16_cache;  // the 16-bit cache holds bfloat16 in pairs
+  // States [n_heads, n_rows, kStateHead + v_dim] of all rows over one segment of keys. scratch: kMaxAttentionRows *
+  // (kScoreStride + head_dim) floats.
+  void (*attention_segment)(const KvLayer& kv, const AttentionRows& rows, int segment, float* states, float* scratch);
+  void (*attention_fold)(const float* state, int v_dim, float* total);
+  void (*attention_finish)(const float* total, int n, float* y);
 };
 
 const Kernels* kernels_portable();

@@ -22,6 +22,15 @@ struct Linear {
   int n_matrices() const { return parts[0]->matrix.n_matrices; }
 };
 
+// Memory of one layer of the cache.
+struct KvStore {
+  KvStore(const KvLayer& shape, int n_blocks);
+  KvLayer layer;
+  int n_blocks;
+  size_t k_bytes, n_bytes;
+  std::unique_ptr<HugeBuffer> memory;
+};
+
 struct AttentionCall {
   const float* q;                // [T, n_heads, head_dim]
   float* y;                      // [T, n_heads, head_dim]
@@ -40,7 +49,6 @@ struct StoreCall {
   const float *cos, *sin;        // [T, head_dim / 2]
   const int32_t* slots;          // [T]
   float* q;                      // [T, n_heads, head_dim]
-  void *k_cache, *v_cache;
   KvLayer kv;
   int n_tokens, n_heads;
   float eps;
@@ -105,6 +113,7 @@ class Ops {
   const Kernels* kernels_;
   Activations input_, hidden_;
   std::vector<Task> tasks_;
+  std::vector<float> states_;  // of attention that is divided by segments
 };
 
 }  // namespace gristmill

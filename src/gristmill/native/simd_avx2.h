@@ -11,7 +11,8 @@ namespace {
 constexpr const char* kIsa = "avx2";
 constexpr int kIntPanels = 1, kIntColumns = 3, kFloatPanels = 1, kFloatColumns = 6;
 constexpr int kFewColumns = 1;
-constexpr int kAttentionRows = 2, kAttentionVectors = 4;
+constexpr int kAttentionRows = 4, kAttentionAccumulators = 4;
+constexpr bool kBf16Dot = false;
 
 struct F { __m256 a, b; };
 struct I { __m256i a, b; };

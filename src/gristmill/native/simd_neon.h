@@ -13,7 +13,8 @@ namespace {
 constexpr const char* kIsa = "neon";
 constexpr int kIntPanels = 1, kIntColumns = 3, kFloatPanels = 1, kFloatColumns = 5;
 constexpr int kFewColumns = 1;
-constexpr int kAttentionRows = 2, kAttentionVectors = 2;
+constexpr int kAttentionRows = 4, kAttentionAccumulators = 4;
+constexpr bool kBf16Dot = false;
 
 struct F { float32x4_t v[4]; };
 struct I { int32x4_t v[4]; };

@@ -12,7 +12,8 @@ namespace {
 constexpr const char* kIsa = "portable";
 constexpr int kIntPanels = 1, kIntColumns = 2, kFloatPanels = 1, kFloatColumns = 2;
 constexpr int kFewColumns = 1;
-constexpr int kAttentionRows = 2, kAttentionVectors = 4;
+constexpr int kAttentionRows = 2, kAttentionAccumulators = 2;
+constexpr bool kBf16Dot = false;
 
 typedef float F __attribute__((vector_size(64)));
 typedef int32_t I __attribute__((vector_size(64)));

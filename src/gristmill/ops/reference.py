@@ -43,8 +43,11 @@ class ReferenceOps:
     def get(self, array: Array) -> Array:
         return array
 
-    def empty(self, shape: tuple[int, ...], dtype: str) -> Array:
-        return np.zeros(shape, dtype)
+    def kv_layer(self, n_blocks: int, n_kv_heads: int, head_dim: int, kv_type: str) -> tuple[Array, Array]:
+        """k and v [n_blocks, 16, G, D]."""
+        shape = (n_blocks, BLOCK_SIZE, n_kv_heads, head_dim)
+        dtype = {"f16": "float16", "f32": "float32"}[kv_type]
+        return np.zeros(shape, dtype), np.zeros(shape, dtype)
 
     def requantizes(self, weight: Weight) -> bool:
         return False
@@ -74,11 +77,9 @@ class ReferenceOps:
         return np.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
 
     def kv_write(self, kv_layer: tuple[Array, Array], k: F32, v: F32, slots: Array) -> None:
-        """k, v [T, G, D] into the cache: keys lie transposed in their block, so that 16 positions make one vector."""
-        k_cache, v_cache = kv_layer  # [n_blocks, G, D, 16], [n_blocks, G, 16, D rounded up to 16]
-        blocks, offsets = slots // BLOCK_SIZE, slots % BLOCK_SIZE
-        k_cache[blocks, :, :, offsets] = k
-        v_cache[blocks, :, offsets, : v.shape[-1]] = v
+        """k, v [T, G, D] into the cache."""
+        for cache, x in zip(kv_layer, (k, v), strict=True):
+            cache[slots // BLOCK_SIZE, slots % BLOCK_SIZE] = x
 
     def store_qkv(
         self,
@@ -90,7 +91,7 @@ class ReferenceOps:
         kv_layer: tuple[Array, Array],
         slots: Array,
     ) -> F32:
-        n_kv_heads, head_dim = kv_layer[0].shape[1:3]
+        n_kv_heads, head_dim = kv_layer[0].shape[2:]
         heads = qkv.reshape(len(qkv), -1, head_dim)
         q, k, v = np.split(heads, [heads.shape[1] - 2 * n_kv_heads, heads.shape[1] - n_kv_heads], axis=1)
         if q_norm is not None:
@@ -101,7 +102,7 @@ class ReferenceOps:
         return self.rope(q, angles).reshape(len(qkv), -1)
 
     def attention(self, q: F32, kv_layer: tuple[Array, Array], batch: Batch, window: int, sinks: F32 | None) -> F32:
-        n_kv_heads, head_dim = kv_layer[0].shape[1:3]
+        n_kv_heads, head_dim = kv_layer[0].shape[2:]
         y = np.empty_like(q)
         for s, (begin, end) in enumerate(zip(batch.query_start[:-1], batch.query_start[1:], strict=True)):
             k, v = _gather(kv_layer, batch.block_tables[s], int(batch.seq_lens[s]))  # [G, N, D]
@@ -198,9 +199,6 @@ def _sigmoid(x: F32) -> F32:
 
 def _gather(kv_layer: tuple[Array, Array], table: Array, n: int) -> tuple[F32, F32]:
     """The first n keys and values of a sequence in order: [G, n, D] each, float32."""
-    k_cache, v_cache = kv_layer
-    n_kv_heads, head_dim = k_cache.shape[1:3]
-    table = table[: -(-n // BLOCK_SIZE)]
-    k = k_cache[table].transpose(1, 0, 3, 2).reshape(n_kv_heads, -1, head_dim)[:, :n]
-    v = v_cache[table].transpose(1, 0, 2, 3).reshape(n_kv_heads, -1, v_cache.shape[-1])[:, :n, :head_dim]
-    return k.astype(np.float32), v.astype(np.float32)
+    blocks = table[: -(-n // BLOCK_SIZE)]
+    k, v = (cache[blocks].reshape(-1, *cache.shape[2:])[:n].astype(np.float32).transpose(1, 0, 2) for cache in kv_layer)
+    return k, v
