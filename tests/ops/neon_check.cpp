@@ -88,14 +88,14 @@ static bool check_attention(const Kernels& neon, const Kernels& portable, int n_
   portable.to_half(k.data(), int(k.size()), k16.data());
   portable.to_half(v.data(), int(v.size()), v16.data());
   std::vector<int32_t> blocks = {5, 0, 7, 2, 1, 3, 6, 4};
-  std::vector<float> results[2], scratch(size_t(kMaxAttentionRows) * (kScoreStride + head_dim));
+  std::vector<float> results[2], scratch(KvLayer{nullptr, nullptr, KvType::F16, 1, head_dim, v_dim}.scratch_floats());
   int which = 0;
   for (const Kernels* kernels : {&portable, &neon}) {
     std::vector<float> y(size_t(n_rows) * head_dim), states(size_t(n_rows) * width);
     std::vector<const float*> qs;
     std::vector<int> positions;
     for (int r = 0; r < n_rows; r++) qs.push_back(&q[size_t(r) * head_dim]), positions.push_back(n_keys - n_rows + r);
-    KvLayer kv{k16.data(), v16.data(), true, 1, head_dim, v_dim};
+    KvLayer kv{reinterpret_cast<uint8_t*>(k16.data()), reinterpret_cast<uint8_t*>(v16.data()), KvType::F16, 1, head_dim, v_dim};
     AttentionRows rows{qs.data(), positions.data(), n_rows, 0, 1, 40, blocks.data(), 0.2f};
     kernels->attention_segment(kv, rows, 0, states.data(), scratch.data());
     for (int r = 0; r < n_rows; r++) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "half.h"
 #include "ops.h"
 
 namespace gristmill {
@@ -20,51 +21,84 @@ void rotate(float* x, const float* cos, const float* sin, int n) {
   }
 }
 
-// Where number i of a head's key and value of one position lies in the cache, counted from the block's own start.
-struct Place {
-  int step;      // 2 where numbers lie in pairs
-  int offset;    // the position's, in its block
-  int v_dim;
+// Writes one position's numbers of a head into its block of the cache. step: 2 where numbers lie in pairs.
+struct Writer {
+  const Kernels& kernels;
+  const KvLayer& kv;
+  int offset, step;   // the position's in its block
+  std::vector<uint8_t> memory;
 
-  size_t key(int i) const { return (size_t(i / step) * kKvBlock + offset) * step + i % step; }
-  size_t value(int i) const { return (size_t(offset / step) * v_dim + i) * step + offset % step; }
+  void key(const float* x, uint8_t* block) {
+    if (kv.type == KvType::Q8_0) return quantized_key(x, block);
+    put(x, block, kv.head_dim, [this](int i) { return (size_t(i / step) * kKvBlock + offset) * step + i % step; });
+  }
+  void value(const float* x, uint8_t* block) {
+    if (kv.type == KvType::Q8_0) return quantized_value(x, block);
+    put(x, block, kv.head_dim, [this](int i) { return (size_t(offset / step) * kv.v_dim + i) * step + offset % step; });
+  }
+
+ private:
+  template <class Where>
+  void put(const float* x, uint8_t* block, int n, Where where) {
+    if (kv.type == KvType::F32) {
+      for (int i = 0; i < n; i++) reinterpret_cast<float*>(block)[where(i)] = x[i];
+      return;
+    }
+    memory.resize(size_t(n) * 2);
+    auto* small = reinterpret_cast<uint16_t*>(memory.data());
+    if (kernels.bf16_cache) kernels.to_bf16(x, n, small);
+    else kernels.to_half(x, n, small);
+    for (int i = 0; i < n; i++) reinterpret_cast<uint16_t*>(block)[where(i)] = small[i];
+  }
+  struct Quants {
+    const int8_t* q;
+    const float* scale;
+  };
+  Quants quantize(const float* x) {
+    int n = kv.head_dim;
+    memory.resize(size_t(n) * 2);
+    auto* q = reinterpret_cast<int8_t*>(memory.data());
+    auto *scale = reinterpret_cast<float*>(q + n);
+    kernels.quantize(x, n, q, scale, reinterpret_cast<int32_t*>(scale + n / kBlock));
+    return {q, scale};
+  }
+  static void put_half(float x, uint8_t* to) {
+    uint16_t half = float_to_half(x);
+    std::memcpy(to, &half, 2);
+  }
+  void quantized_key(const float* x, uint8_t* block) {
+    Quants quants = quantize(x);
+    for (int g = 0; g < kv.head_dim / kBlock; g++, block += 512 + 2 * kKvBlock) {
+      for (int i = 0; i < kBlock; i++) block[i / 4 * 64 + offset * 4 + i % 4] = uint8_t(quants.q[g * kBlock + i] + 128);
+      put_half(quants.scale[g], block + 512 + 2 * offset);
+    }
+  }
+  void quantized_value(const float* x, uint8_t* block) {
+    Quants quants = quantize(x);
+    for (int i = 0; i < kv.head_dim; i++)
+      block[(size_t(offset / step) * kv.v_dim + i) * step + offset % step] = uint8_t(quants.q[i]);
+    for (int g = 0; g < kv.head_dim / kBlock; g++)
+      put_half(quants.scale[g], block + size_t(kKvBlock) * kv.v_dim + (g * kKvBlock + offset) * 2);
+  }
 };
-
-template <class Element, class Where>
-void scatter(const Element* x, int n, Element* block, Where where) {
-  for (int i = 0; i < n; i++) block[where(i)] = x[i];
-}
 
 }  // namespace
 
 KvStore::KvStore(const KvLayer& shape, int n_blocks) : layer(shape), n_blocks(n_blocks) {
-  size_t width = shape.half ? 2 : 4, heads = size_t(n_blocks) * shape.n_kv_heads;
-  k_bytes = heads * shape.head_dim * kKvBlock * width;
-  k_bytes = (k_bytes + 63) / 64 * 64;
-  n_bytes = k_bytes + heads * shape.v_dim * kKvBlock * width;
+  size_t heads = size_t(n_blocks) * shape.n_kv_heads, k_bytes = (heads * shape.k_bytes() + 63) / 64 * 64;
+  n_bytes = k_bytes + heads * shape.v_bytes();
   memory = std::make_unique<HugeBuffer>(n_bytes);
   layer.k = memory->data(), layer.v = memory->data() + k_bytes;
 }
 
 void Ops::store_qkv(const StoreCall& c) {
   int n = c.kv.head_dim, n_kv = c.kv.n_kv_heads, width = (c.n_heads + 2 * n_kv) * n;
-  bool half = c.kv.half;
-  auto to_16_bits = kernels_->bf16_cache ? kernels_->to_bf16 : kernels_->to_half;
   for_rows(c.n_tokens, width, [&](int t) {
     const float *row = c.qkv + size_t(t) * width, *cos = c.cos + size_t(t) * (n / 2), *sin = c.sin + size_t(t) * (n / 2);
     thread_local std::vector<float> head;
-    thread_local std::vector<uint16_t> small;
-    head.resize(n), small.resize(n);
-    Place place{half && kernels_->bf16_cache ? 2 : 1, c.slots[t] % kKvBlock, c.kv.v_dim};
+    head.resize(n);
+    Writer writer{*kernels_, c.kv, c.slots[t] % kKvBlock, kernels_->bf16_cache && c.kv.type != KvType::F32 ? 2 : 1, {}};
     size_t first = size_t(c.slots[t] / kKvBlock) * n_kv;
-    auto put = [&](const float* x, void* cache, size_t block, auto where) {
-      if (half) {
-        to_16_bits(x, n, small.data());
-        scatter(small.data(), n, static_cast<uint16_t*>(cache) + block, where);
-      } else {
-        scatter(x, n, static_cast<float*>(cache) + block, where);
-      }
-    };
     for (int h = 0; h < c.n_heads + n_kv; h++) {
       bool is_q = h < c.n_heads;
       const float* norm = is_q ? c.q_norm : c.k_norm;
@@ -72,10 +106,21 @@ void Ops::store_qkv(const StoreCall& c) {
       if (norm) kernels_->rms_norm(row + size_t(h) * n, norm, n, c.eps, x);
       else std::memcpy(x, row + size_t(h) * n, size_t(n) * 4);
       rotate(x, cos, sin, n);
-      if (!is_q) put(x, c.kv.k, (first + h - c.n_heads) * n * kKvBlock, [&](int i) { return place.key(i); });
+      if (!is_q) writer.key(x, c.kv.k + (first + h - c.n_heads) * c.kv.k_bytes());
     }
     for (int h = 0; h < n_kv; h++)
-      put(row + size_t(c.n_heads + n_kv + h) * n, c.kv.v, (first + h) * c.kv.v_dim * kKvBlock, [&](int i) { return place.value(i); });
+      writer.value(row + size_t(c.n_heads + n_kv + h) * n, c.kv.v + (first + h) * c.kv.v_bytes());
+  });
+}
+
+// float32 throughout, as the definition has it: an angle is rounded before its cosine is taken.
+void Ops::rope_angles(const int32_t* positions, int n_tokens, const float* inv_freq, int n, float scale, float* cos, float* sin) {
+  for_rows(n_tokens, int64_t(n) * 16, [&](int t) {
+    for (int i = 0; i < n; i++) {
+      float angle = float(positions[t]) * inv_freq[i];
+      cos[size_t(t) * n + i] = std::cos(angle) * scale;
+      sin[size_t(t) * n + i] = std::sin(angle) * scale;
+    }
   });
 }
 
@@ -156,13 +201,15 @@ void Ops::attention(const AttentionCall& c) {
     }
   };
   auto fold = [&](const TileRows& t, const float* states, float* totals) {
-    for (int r = 0; r < t.rows.n_heads * t.rows.n_rows; r++) kernels_->attention_fold(states + size_t(r) * width, c.kv.v_dim, totals + size_t(r) * width);
+    for (int r = 0; r < t.rows.n_heads * t.rows.n_rows; r++)
+      kernels_->attention_fold(states + size_t(r) * width, c.kv.v_dim, totals + size_t(r) * width);
   };
   auto finish = [&](const TileRows& t, const float* totals) {
-    for (int r = 0; r < t.rows.n_heads * t.rows.n_rows; r++) kernels_->attention_finish(totals + size_t(r) * width, c.kv.head_dim, t.y[r]);
+    for (int r = 0; r < t.rows.n_heads * t.rows.n_rows; r++)
+      kernels_->attention_finish(totals + size_t(r) * width, c.kv.head_dim, t.y[r]);
   };
   thread_local std::vector<float> memory;
-  size_t scratch_floats = size_t(kMaxAttentionRows) * (kScoreStride + c.kv.head_dim);
+  size_t scratch_floats = c.kv.scratch_floats();
   if (int(tiles.size()) >= 8 * pool_.size() || n_segments == int(tiles.size()) || pool_.size() == 1) {
     for_rows(int(tiles.size()), kAlone, [&](int i) {
       const Tile& tile = tiles[i];
@@ -201,7 +248,8 @@ void Ops::attention(const AttentionCall& c) {
     kernels_->attention_segment(c.kv, t.rows, part.segment, states + part.states * width, totals + size_t(tile.size()) * width);
     if (left[part.tile].fetch_sub(1, std::memory_order_acq_rel) > 1) return;
     start(t, totals);
-    for (int s = 0; s < tile.end_segment - tile.segment; s++) fold(t, states + (first_state[part.tile] + size_t(s) * tile.size()) * width, totals);
+    for (int s = 0; s < tile.end_segment - tile.segment; s++)
+      fold(t, states + (first_state[part.tile] + size_t(s) * tile.size()) * width, totals);
     finish(t, totals);
   });
 }

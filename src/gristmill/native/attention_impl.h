@@ -17,6 +17,7 @@ namespace {
 // How a cache's numbers meet queries and probabilities. A block of keys is [head_dim / kStep, 16 positions, kStep], so that a
 // lane is a key; a block of values [16 positions / kStep, v_dim, kStep], so that a lane is a dimension.
 struct KvF32 {
+  static constexpr bool kQuantized = false;
   using Element = float;
   using Number = float;  // queries and probabilities
   static constexpr int kStep = 1;
@@ -24,6 +25,7 @@ struct KvF32 {
 };
 
 struct KvF16 {
+  static constexpr bool kQuantized = false;
   using Element = uint16_t;
   using Number = float;
   static constexpr int kStep = 1;
@@ -31,10 +33,19 @@ struct KvF16 {
 };
 
 struct KvBf16 {
+  static constexpr bool kQuantized = false;
   using Element = uint16_t;
   using Number = uint16_t;
   static constexpr int kStep = 2;
   static F step(F acc, const Element* w, const Number* x) { return f_dot2(acc, w, x); }
+};
+
+using KvHalf = std::conditional_t<kBf16Dot, KvBf16, KvF16>;
+
+// Int8 with a scale for each 32 numbers. A block of keys lies as a panel of Q8_0 weights does and meets int8 queries; values
+// become what the kernels without scales read.
+struct KvQ8 : std::conditional_t<kBf16Dot, KvBf16, KvF32> {
+  static constexpr bool kQuantized = true;
 };
 
 inline void numbers_of(const float* x, float scale, int n, float* y) {
@@ -92,14 +103,16 @@ struct Segment {
   size_t blocks[kSegment / kKvBlock];        // of the first key-value head, in heads
   int low[kMaxAttentionRows], high[kMaxAttentionRows];  // keys [low, high) are what a row sees
   float* states;
-  Number* q;                                 // [rows, head_dim], scaled
+  float* q;                                  // [rows, head_dim floats], scaled and in whatever form the keys meet
   float* scores;                             // [rows, kScoreStride]
+  Element* plain;                            // [kSegment, v_dim], values without scales
 
-  const Element* keys(int block, int head) const {
-    return static_cast<const Element*>(kv.k) + (blocks[block] + head) * size_t(kv.head_dim) * kKvBlock;
-  }
+  const uint8_t* key_bytes(int block, int head) const { return kv.k + (blocks[block] + head) * kv.k_bytes(); }
+  const Element* keys(int block, int head) const { return reinterpret_cast<const Element*>(key_bytes(block, head)); }
+  const Number* query(int row) const { return reinterpret_cast<const Number*>(q + size_t(row) * kv.head_dim); }
   const Element* values(int block, int head) const {
-    return static_cast<const Element*>(kv.v) + (blocks[block] + head) * size_t(kv.v_dim) * kKvBlock;
+    if constexpr (T::kQuantized) return plain + size_t(block) * kKvBlock * kv.v_dim;
+    return reinterpret_cast<const Element*>(kv.v + (blocks[block] + head) * kv.v_bytes());
   }
   float* state(int row) const { return states + size_t(row) * (kv.v_dim + kStateHead); }
 };
@@ -131,7 +144,11 @@ inline void for_groups(int n_rows, Body body, int row = 0) {
 
 // Scores of R rows with the keys of V blocks, a lane a key: out[r * kScoreStride + key].
 template <class T, int R, int V>
-inline void block_scores(const typename T::Element* const* keys, const typename T::Number* q, int head_dim, float* out) {
+inline void block_scores(const Segment<T>& s, const int* blocks, int head, int row, float* out) {
+  int head_dim = s.kv.head_dim, stride = head_dim * int(sizeof(float) / sizeof(typename T::Number));
+  const typename T::Number* q = s.query(row);
+  const typename T::Element* keys[V];
+  for (int v = 0; v < V; v++) keys[v] = s.keys(blocks[v], head);
   F acc[R][V];
 #pragma GCC unroll 16
   for (int r = 0; r < R; r++)
@@ -142,11 +159,101 @@ inline void block_scores(const typename T::Element* const* keys, const typename 
     for (int v = 0; v < V; v++)
 #pragma GCC unroll 16
       for (int r = 0; r < R; r++)
-        acc[r][v] = T::step(acc[r][v], keys[v] + size_t(d) * kKvBlock, q + size_t(r) * head_dim + d);
+        acc[r][v] = T::step(acc[r][v], keys[v] + size_t(d) * kKvBlock, q + size_t(r) * stride + d);
 #pragma GCC unroll 16
   for (int r = 0; r < R; r++)
 #pragma GCC unroll 8
     for (int v = 0; v < V; v++) f_store(out + r * kScoreStride + v * kKvBlock, acc[r][v]);
+}
+
+// A row's query for int8 keys: quants, then the scales of 32 each, then the sums of 16 each.
+struct QuantizedQuery {
+  int8_t* q;
+  float* scale;
+  int32_t* sum;
+  QuantizedQuery(float* memory, int n)
+      : q(reinterpret_cast<int8_t*>(memory)), scale(memory + n / 4), sum(reinterpret_cast<int32_t*>(scale + n / kBlock)) {}
+};
+
+// The same for int8 keys.
+template <int R, int V>
+inline void quantized_scores(const Segment<KvQ8>& s, const int* blocks, int head, int row, float* out) {
+  int n = s.kv.head_dim;
+  F acc[R][V];
+#pragma GCC unroll 16
+  for (int r = 0; r < R; r++)
+#pragma GCC unroll 8
+    for (int v = 0; v < V; v++) acc[r][v] = f_zero();
+  const uint8_t* keys[V];
+  for (int v = 0; v < V; v++) keys[v] = s.key_bytes(blocks[v], head);
+  for (int g = 0; g < n / kBlock; g++) {
+    I sum[R][V];
+    const int8_t* q[R];
+    float scale[R];
+#pragma GCC unroll 16
+    for (int r = 0; r < R; r++) {
+      QuantizedQuery query(s.q + size_t(row + r) * n, n);
+      q[r] = query.q + g * kBlock, scale[r] = query.scale[g];
+      I start = i_set(-kByteZero * (query.sum[2 * g] + query.sum[2 * g + 1]));
+#pragma GCC unroll 8
+      for (int v = 0; v < V; v++) sum[r][v] = start;
+    }
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; j++)
+#pragma GCC unroll 8
+      for (int v = 0; v < V; v++) {
+        U k = u_byte(u_load(keys[v] + 64 * j));
+#pragma GCC unroll 16
+        for (int r = 0; r < R; r++) sum[r][v] = i_dot4(sum[r][v], k, q[r] + 4 * j);
+      }
+#pragma GCC unroll 8
+    for (int v = 0; v < V; v++) {
+      F k_scale = f_of_half(reinterpret_cast<const uint16_t*>(keys[v] + 512));
+#pragma GCC unroll 16
+      for (int r = 0; r < R; r++) acc[r][v] = f_fma(f_of_i(sum[r][v]), f_mul(k_scale, f_set(scale[r])), acc[r][v]);
+      keys[v] += 512 + 2 * kKvBlock;
+    }
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < R; r++)
+#pragma GCC unroll 8
+    for (int v = 0; v < V; v++) f_store(out + r * kScoreStride + v * kKvBlock, acc[r][v]);
+}
+
+template <class T, int R, int V>
+inline void scores_of(const Segment<T>& s, const int* blocks, int head, int row, float* out) {
+  if constexpr (T::kQuantized) quantized_scores<R, V>(s, blocks, head, row, out);
+  else block_scores<T, R, V>(s, blocks, head, row, out);
+}
+
+// Puts one head's values of a block, multiplied by their scales, where Segment::values looks for them.
+template <class T>
+inline void unpack_values(const Segment<T>& s, int block, int head) {
+  if constexpr (T::kQuantized) {
+    int v_dim = s.kv.v_dim;
+    const uint8_t* bytes = s.kv.v + (s.blocks[block] + head) * s.kv.v_bytes();
+    const uint16_t* scales = reinterpret_cast<const uint16_t*>(bytes + kKvBlock * v_dim);
+    auto* out = const_cast<typename T::Element*>(s.values(block, head));
+    for (int g = 0; g < v_dim / kBlock; g++) {
+      float scale[kKvBlock];
+      f_store(scale, f_of_half(scales + g * kKvBlock));
+      for (int j = 0; j < kKvBlock; j += T::kStep) {
+        F a = f_set(scale[j]);
+        if (T::kStep == 2) {
+          float lanes[kLanes];
+          for (int i = 0; i < kLanes; i += 2) std::memcpy(lanes + i, scale + j, 8);
+          a = f_load(lanes);
+        }
+        size_t at = (size_t(j / T::kStep) * v_dim + g * kBlock) * T::kStep;
+#pragma GCC unroll 4
+        for (int i = 0; i < kBlock * T::kStep; i += kLanes) {
+          F x = f_mul(f_of_i8(bytes + at + i), a);
+          if constexpr (std::is_same_v<typename T::Element, float>) f_store(out + at + i, x);
+          else bf16_of_f(out + at + i, x);
+        }
+      }
+    }
+  }
 }
 
 // Turns a row's scores, computed for whole blocks of `range`, into probabilities in the same place, 0 outside [low, high).
@@ -175,7 +282,8 @@ inline void softmax(float* s, int low, int high, Range range, float* state) {
 
 // out[r] += p[r] values for V vectors of dimensions and n steps of keys; `stride` numbers from one row of p to the next.
 template <class T, int V, int R>
-__attribute__((always_inline)) inline void value_steps(F (&acc)[R][V], const typename T::Element* w, const typename T::Number* p, int n, int v_dim) {
+__attribute__((always_inline)) inline void value_steps(F (&acc)[R][V], const typename T::Element* w,
+                                                       const typename T::Number* p, int n, int v_dim) {
   constexpr int kStride = kScoreStride * int(sizeof(float) / sizeof(typename T::Number));
   for (int j = 0; j < n; j++, p += T::kStep, w += size_t(v_dim) * T::kStep)
 #pragma GCC unroll 8
@@ -238,15 +346,20 @@ void stream_segment(const Segment<T>& s, int n_heads) {
     for (int h = 0; h < n_heads; h++)
       for_groups(s.n_rows, [&](auto R, int r) {
         int row = h * s.n_rows + r;
-        const typename T::Element* keys[1] = {s.keys(b, h)};
-        block_scores<T, R, 1>(keys, s.q + size_t(row) * s.kv.head_dim, s.kv.head_dim, s.scores + size_t(row) * kScoreStride + b * kKvBlock);
+        scores_of<T, R, 1>(s, &b, h, row, s.scores + size_t(row) * kScoreStride + b * kKvBlock);
       });
-  for (int row = 0; row < n_heads * s.n_rows; row++)
-    softmax<typename T::Number>(s.scores + size_t(row) * kScoreStride, s.low[row % s.n_rows], s.high[row % s.n_rows], range, s.state(row));
+  for (int row = 0; row < n_heads * s.n_rows; row++) {
+    int r = row % s.n_rows;
+    softmax<typename T::Number>(s.scores + size_t(row) * kScoreStride, s.low[r], s.high[r], range, s.state(row));
+  }
+  int step = s.n_rows > 2 ? 2 : 1;
   auto values = [&](auto max_rows) {  // so few rows that all dimensions fit beside each other
-    for (int b = range.first_block(); b < range.end_block(); b++)
-      for (int h = 0; h < n_heads; h++)
-        for_groups<max_rows>(s.n_rows, [&](auto R, int r) { group_values<T, R>(s, h, h * s.n_rows + r, range, b, b + 1); });
+    for (int b = range.first_block(); b < range.end_block(); b += step)
+      for (int h = 0; h < n_heads; h++) {
+        int end = b + step < range.end_block() ? b + step : range.end_block();
+        for (int i = b; i < end; i++) unpack_values(s, i, h);
+        for_groups<max_rows>(s.n_rows, [&](auto R, int r) { group_values<T, R>(s, h, h * s.n_rows + r, range, b, end); });
+      }
   };
   if (s.kv.v_dim <= 4 * kLanes) values(std::integral_constant<int, kAttentionRows < 4 ? kAttentionRows : 4>());
   else values(std::integral_constant<int, kAttentionRows < 2 ? kAttentionRows : 2>());
@@ -256,14 +369,16 @@ void stream_segment(const Segment<T>& s, int n_heads) {
 template <class T>
 void tile_segment(Segment<T>& s) {
   float* scores = s.scores;
+  Range all = range_of(s, 0, s.n_rows);
+  for (int b = all.first_block(); b < all.end_block(); b++) unpack_values(s, b, 0);
   for_groups(s.n_rows, [&](auto R, int row) {
-    constexpr int V = vectors_beside(R) < 4 ? vectors_beside(R) : 4;
+    constexpr int kMost = T::kQuantized && R > 4 ? 1 : 4, V = vectors_beside(R) < kMost ? vectors_beside(R) : kMost;
     Range range = range_of(s, row, R);
     s.scores = scores - size_t(row) * kScoreStride;  // every group uses the same memory
     for (int b = range.first_block(); b < range.end_block(); b += V) {
-      const typename T::Element* keys[V];
-      for (int v = 0; v < V; v++) keys[v] = s.keys(b + v < range.end_block() ? b + v : b, 0);
-      block_scores<T, R, V>(keys, s.q + size_t(row) * s.kv.head_dim, s.kv.head_dim, scores + b * kKvBlock);
+      int blocks[V];
+      for (int v = 0; v < V; v++) blocks[v] = b + v < range.end_block() ? b + v : b;
+      scores_of<T, R, V>(s, blocks, 0, row, scores + b * kKvBlock);
     }
     for (int r = row; r < row + R; r++)
       softmax<typename T::Number>(s.scores + size_t(r) * kScoreStride, s.low[r], s.high[r], range, s.state(r));
@@ -273,13 +388,25 @@ void tile_segment(Segment<T>& s) {
 }
 
 template <class T>
+inline void put_query(const float* x, float scale, int n, float* memory) {
+  if constexpr (T::kQuantized) {
+    QuantizedQuery query(memory, n);
+    quantize(x, n, query.q, query.scale, query.sum);
+    for (int g = 0; g < n / kBlock; g++) query.scale[g] *= scale;
+  } else {
+    numbers_of(x, scale, n, reinterpret_cast<typename T::Number*>(memory));
+  }
+}
+
+template <class T>
 void segment_states(const KvLayer& kv, const AttentionRows& rows, int number, float* states, float* memory) {
-  Segment<T> s{kv, rows.n_rows, number * kSegment, {}, {}, {}, states, nullptr, nullptr};
+  Segment<T> s{kv, rows.n_rows, number * kSegment, {}, {}, {}, states, nullptr, nullptr, nullptr};
   int n = rows.n_heads * rows.n_rows, last = 0;
   s.scores = memory;
-  s.q = reinterpret_cast<typename T::Number*>(memory + size_t(kMaxAttentionRows) * kScoreStride);
+  s.q = memory + size_t(kMaxAttentionRows) * kScoreStride;
+  s.plain = reinterpret_cast<typename T::Element*>(s.q + size_t(kMaxAttentionRows) * kv.head_dim);
   for (int row = 0; row < n; row++) {
-    numbers_of(rows.q[row], rows.scale * 1.44269504f, kv.head_dim, s.q + size_t(row) * kv.head_dim);
+    put_query<T>(rows.q[row], rows.scale * 1.44269504f, kv.head_dim, s.q + size_t(row) * kv.head_dim);
     std::fill(s.state(row), s.state(row) + kStateHead + kv.v_dim, 0.0f);
   }
   for (int r = 0; r < rows.n_rows; r++) {
@@ -296,11 +423,9 @@ void segment_states(const KvLayer& kv, const AttentionRows& rows, int number, fl
 
 // ---- what the table offers ------------------------------------------------------------------------------------------
 
-constexpr bool kBf16Cache = kBf16Dot;
-using KvHalf = std::conditional_t<kBf16Dot, KvBf16, KvF16>;
-
 void attention_segment(const KvLayer& kv, const AttentionRows& rows, int segment, float* states, float* scratch) {
-  if (kv.half) segment_states<KvHalf>(kv, rows, segment, states, scratch);
+  if (kv.type == KvType::Q8_0) segment_states<KvQ8>(kv, rows, segment, states, scratch);
+  else if (kv.type == KvType::F16) segment_states<KvHalf>(kv, rows, segment, states, scratch);
   else segment_states<KvF32>(kv, rows, segment, states, scratch);
 }
 

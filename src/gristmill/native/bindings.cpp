@@ -3,6 +3,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -95,8 +96,10 @@ std::shared_ptr<Linear> make_linear(std::vector<std::shared_ptr<PackedMatrix>> p
 std::shared_ptr<KvStore> make_kv(int n_blocks, int n_kv_heads, int head_dim, const std::string& type) {
   check(n_blocks > 0 && n_blocks < INT32_MAX / kKvBlock && n_kv_heads > 0 && head_dim > 0 && head_dim % 2 == 0,
         "kv_layer: blocks, heads and an even head_dim are needed");
-  check(type == "f16" || type == "f32", "kv_layer: the type must be f16 or f32");
-  KvLayer shape{nullptr, nullptr, type == "f16", n_kv_heads, head_dim, (head_dim + kLanes - 1) / kLanes * kLanes};
+  check(type == "f32" || type == "f16" || type == "q8_0", "kv_layer: the type must be f32, f16 or q8_0");
+  check(type != "q8_0" || head_dim % kBlock == 0, "kv_layer: q8_0 needs a head_dim in multiples of 32; use f16");
+  KvType kind = type == "f32" ? KvType::F32 : type == "f16" ? KvType::F16 : KvType::Q8_0;
+  KvLayer shape{nullptr, nullptr, kind, n_kv_heads, head_dim, (head_dim + kLanes - 1) / kLanes * kLanes};
   return std::make_shared<KvStore>(shape, n_blocks);
 }
 
@@ -140,6 +143,13 @@ auto swiglu(Ops& ops, In<float, 2> gate_up, float limit) {
   Running running(ops);
   ops.swiglu(gate_up.data(), int(gate_up.shape(0)), int(gate_up.shape(1) / 2), limit, y.data());
   return y;
+}
+
+auto rope_angles(Ops& ops, In<int32_t, 1> positions, In<float, 1> inv_freq, float scale) {
+  auto cos = make({positions.size(), inv_freq.size()}), sin = make({positions.size(), inv_freq.size()});
+  Running running(ops);
+  ops.rope_angles(positions.data(), int(positions.size()), inv_freq.data(), int(inv_freq.size()), scale, cos.data(), sin.data());
+  return std::pair(cos, sin);
 }
 
 auto store_qkv(Ops& ops, In<float, 2> qkv, Optional<float, 1> q_norm, Optional<float, 1> k_norm, float eps, In<float, 2> cos,
@@ -251,6 +261,7 @@ NB_MODULE(_kernels, m) {
       .def("rms_norm", rms_norm, "x"_a, "weight"_a, "eps"_a)
       .def("add", add, "x"_a, "z"_a)
       .def("swiglu", swiglu, "gate_up"_a, "limit"_a)
+      .def("rope_angles", rope_angles, "positions"_a, "inv_freq"_a, "scale"_a)
       .def("store_qkv", store_qkv, "qkv"_a, "q_norm"_a.none(), "k_norm"_a.none(), "eps"_a, "cos"_a, "sin"_a, "kv"_a, "slots"_a)
       .def("attention", attention, "q"_a, "kv"_a, "positions"_a, "query_start"_a, "block_tables"_a, "window"_a, "sinks"_a.none(), "scale"_a)
       .def("moe", moe, "x"_a, "router"_a, "gate_up"_a, "down"_a, "n_active"_a, "limit"_a);

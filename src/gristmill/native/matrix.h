@@ -95,18 +95,36 @@ struct Column {
 };
 
 constexpr int kKvBlock = 16;           // positions in a block of the cache
-constexpr int kSegment = 512;          // positions whose keys share one softmax; a row's segments are folded in order
+constexpr int kSegment = 256;          // positions whose keys share one softmax; a row's segments are folded in order
 constexpr int kScoreStride = kSegment + 16;  // floats from one row of scores to the next: a power of two would share cache sets
 constexpr int kMaxAttentionRows = 96;  // rows that one task computes together
 constexpr int kStreamRows = 16;        // up to so many rows a head, reading the cache takes longer than computing
 constexpr int kStateHead = 16;         // floats before a state's output: the maximum (base 2), the sum, and none
 
-// One layer of the paged cache. half: 16-bit floats, bfloat16 in pairs where Kernels::bf16_cache says so.
+enum class KvType : int { F32, F16, Q8_0 };
+
+// One layer of the paged cache. A block of one head holds 16 positions:
+//
+//   type   keys                                                    values
+//   F32    [head_dim, 16]                                          [16, v_dim]
+//   F16    the same; bfloat16 [head_dim / 2, 16, 2] where          the same; bfloat16 [8, v_dim, 2]
+//          Kernels::bf16_cache says so
+//   Q8_0   for every 32 dimensions [8, 16, 4] bytes (value + 128)  signed bytes in F16's order, then half scales
+//          and 16 half scales: a panel of Q8_0 weights             [v_dim / 32, 16]
 struct KvLayer {
-  void* k;         // [n_blocks, n_kv_heads, head_dim, 16], in pairs [.., head_dim / 2, 16, 2]
-  void* v;         // [n_blocks, n_kv_heads, 16, v_dim], in pairs [.., 8, v_dim, 2]
-  bool half;       // otherwise float32
+  uint8_t* k;      // [n_blocks, n_kv_heads, k_bytes()]
+  uint8_t* v;      // [n_blocks, n_kv_heads, v_bytes()]
+  KvType type;
   int n_kv_heads, head_dim, v_dim;
+
+  size_t bytes(int n) const { return size_t(n) * (type == KvType::F32 ? 64 : type == KvType::F16 ? 32 : 17); }
+  size_t k_bytes() const { return bytes(head_dim); }
+  size_t v_bytes() const { return bytes(v_dim); }
+  // Floats of scratch memory that a segment of keys takes.
+  size_t scratch_floats() const {
+    size_t values = type == KvType::Q8_0 ? size_t(kSegment) * v_dim : 0;
+    return size_t(kMaxAttentionRows) * (kScoreStride + head_dim) + values;
+  }
 };
 
 struct AttentionRows {
@@ -133,8 +151,7 @@ struct Kernels {
   void (*to_half)(const float* x, int n, uint16_t* y);
   void (*from_half)(const uint16_t* x, int n, float* y);
   bool bf16_cache;  // the 16-bit cache holds bfloat16 in pairs
-  // States [n_heads, n_rows, kStateHead + v_dim] of all rows over one segment of keys. scratch: kMaxAttentionRows *
-  // (kScoreStride + head_dim) floats.
+  // States [n_heads, n_rows, kStateHead + v_dim] of all rows over one segment of keys. scratch: KvLayer::scratch_floats.
   void (*attention_segment)(const KvLayer& kv, const AttentionRows& rows, int segment, float* states, float* scratch);
   void (*attention_fold)(const float* state, int v_dim, float* total);
   void (*attention_finish)(const float* total, int n, float* y);

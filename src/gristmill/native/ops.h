@@ -27,7 +27,7 @@ struct KvStore {
   KvStore(const KvLayer& shape, int n_blocks);
   KvLayer layer;
   int n_blocks;
-  size_t k_bytes, n_bytes;
+  size_t n_bytes;
   std::unique_ptr<HugeBuffer> memory;
 };
 
@@ -81,6 +81,8 @@ class Ops {
   void rms_norm(const float* x, const float* weight, int n_rows, int n, float eps, float* y);
   void add(const float* x, const float* z, int64_t n, float* y);
   void swiglu(const float* gate_up, int n_rows, int d_ff, float limit, float* y);
+  // cos, sin: [n_tokens, n]
+  void rope_angles(const int32_t* positions, int n_tokens, const float* inv_freq, int n, float scale, float* cos, float* sin);
   void store_qkv(const StoreCall& call);
   void attention(const AttentionCall& call);
   void moe(const MoeCall& call);

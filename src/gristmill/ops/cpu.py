@@ -101,8 +101,7 @@ class CpuOps:
         return self._native.add(x, y)
 
     def rope_angles(self, positions: Array, rope: RopeConfig) -> tuple[F32, F32]:
-        angles = positions[:, None].astype(np.float32) * np.asarray(rope.inv_freq, np.float32)
-        return np.cos(angles) * np.float32(rope.scale), np.sin(angles) * np.float32(rope.scale)
+        return self._native.rope_angles(positions, np.array(rope.inv_freq, np.float32), rope.scale)
 
     def store_qkv(
         self,

@@ -1,7 +1,7 @@
 """What a backend offers: about a dozen operations, each defined by `reference`, and services to move arrays.
 
-T tokens, R sampled rows, H query heads, G key-value heads, D head_dim. `Array`, `Linear` and `KvLayer` are the backend's
-own; code above this layer passes them along and never looks inside.
+T tokens, R sampled rows, H query heads, G key-value heads, D head_dim. `Array`, `Linear` and `KvLayer` are the
+backend's own; code above this layer passes them along and never looks inside.
 """
 
 from __future__ import annotations
