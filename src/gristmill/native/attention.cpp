@@ -189,7 +189,7 @@ void Ops::attention(const AttentionCall& c) {
   for (int n_heads = c.kv.n_kv_heads;; n_heads = (n_heads + 1) / 2) {
     tiles.clear(), n_segments = 0;
     for (int s = 0; s < c.n_sequences; s++) n_segments += plan_sequence(c, s, n_heads, tiles);
-    if (n_heads == 1 || n_segments >= 4 * pool_.size() || pool_.size() == 1) break;
+    if (n_heads == 1 || n_segments >= 2 * pool_.size() - 1) break;
   }
   auto start = [&](const TileRows& t, float* totals) {
     for (int r = 0; r < t.rows.n_heads * t.rows.n_rows; r++) {

@@ -89,6 +89,8 @@ inline float exp2_of(float x) {
   return y[0];
 }
 
+constexpr int kAhead = 4096;  // bytes: int8 needs so much arithmetic that memory must be asked for early
+
 // ---- one segment ----------------------------------------------------------------------------------------------------
 
 // One segment as a tile of rows sees it. Rows are numbered head * n_rows + row.
@@ -203,6 +205,7 @@ inline void quantized_scores(const Segment<KvQ8>& s, const int* blocks, int head
 #pragma GCC unroll 8
       for (int v = 0; v < V; v++) {
         U k = u_byte(u_load(keys[v] + 64 * j));
+        __builtin_prefetch(keys[v] + 64 * j + kAhead);
 #pragma GCC unroll 16
         for (int r = 0; r < R; r++) sum[r][v] = i_dot4(sum[r][v], k, q[r] + 4 * j);
       }
@@ -245,6 +248,7 @@ inline void unpack_values(const Segment<T>& s, int block, int head) {
           a = f_load(lanes);
         }
         size_t at = (size_t(j / T::kStep) * v_dim + g * kBlock) * T::kStep;
+        __builtin_prefetch(bytes + at + kAhead);
 #pragma GCC unroll 4
         for (int i = 0; i < kBlock * T::kStep; i += kLanes) {
           F x = f_mul(f_of_i8(bytes + at + i), a);
