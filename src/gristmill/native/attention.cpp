@@ -46,7 +46,7 @@ struct Writer {
     }
     memory.resize(size_t(n) * 2);
     auto* small = reinterpret_cast<uint16_t*>(memory.data());
-    if (kernels.bf16_cache) kernels.to_bf16(x, n, small);
+    if (kv.type == KvType::BF16) kernels.to_bf16(x, n, small);
     else kernels.to_half(x, n, small);
     for (int i = 0; i < n; i++) reinterpret_cast<uint16_t*>(block)[where(i)] = small[i];
   }
@@ -97,7 +97,7 @@ void Ops::store_qkv(const StoreCall& c) {
     const float *row = c.qkv + size_t(t) * width, *cos = c.cos + size_t(t) * (n / 2), *sin = c.sin + size_t(t) * (n / 2);
     thread_local std::vector<float> head;
     head.resize(n);
-    Writer writer{*kernels_, c.kv, c.slots[t] % kKvBlock, kernels_->bf16_cache && c.kv.type != KvType::F32 ? 2 : 1, {}};
+    Writer writer{*kernels_, c.kv, c.slots[t] % kKvBlock, c.kv.type == KvType::BF16 || c.kv.type == KvType::Q8_0 ? kernels_->kv_step : 1, {}};
     size_t first = size_t(c.slots[t] / kKvBlock) * n_kv;
     for (int h = 0; h < c.n_heads + n_kv; h++) {
       bool is_q = h < c.n_heads;

@@ -40,7 +40,7 @@ struct KvBf16 {
   static F step(F acc, const Element* w, const Number* x) { return f_dot2(acc, w, x); }
 };
 
-using KvHalf = std::conditional_t<kBf16Dot, KvBf16, KvF16>;
+using KvPairs = std::conditional_t<kBf16Dot, KvBf16, KvF16>;
 
 // Int8 with a scale for each 32 numbers. A block of keys lies as a panel of Q8_0 weights does and meets int8 queries; values
 // become what the kernels without scales read.
@@ -429,7 +429,8 @@ void segment_states(const KvLayer& kv, const AttentionRows& rows, int number, fl
 
 void attention_segment(const KvLayer& kv, const AttentionRows& rows, int segment, float* states, float* scratch) {
   if (kv.type == KvType::Q8_0) segment_states<KvQ8>(kv, rows, segment, states, scratch);
-  else if (kv.type == KvType::F16) segment_states<KvHalf>(kv, rows, segment, states, scratch);
+  else if (kv.type == KvType::BF16) segment_states<KvPairs>(kv, rows, segment, states, scratch);
+  else if (kv.type == KvType::F16) segment_states<KvF16>(kv, rows, segment, states, scratch);
   else segment_states<KvF32>(kv, rows, segment, states, scratch);
 }
 

@@ -93,12 +93,12 @@ std::shared_ptr<Linear> make_linear(std::vector<std::shared_ptr<PackedMatrix>> p
   return linear;
 }
 
-std::shared_ptr<KvStore> make_kv(int n_blocks, int n_kv_heads, int head_dim, const std::string& type) {
+std::shared_ptr<KvStore> make_kv(Ops& ops, int n_blocks, int n_kv_heads, int head_dim, const std::string& type) {
   check(n_blocks > 0 && n_blocks < INT32_MAX / kKvBlock && n_kv_heads > 0 && head_dim > 0 && head_dim % 2 == 0,
         "kv_layer: blocks, heads and an even head_dim are needed");
   check(type == "f32" || type == "f16" || type == "q8_0", "kv_layer: the type must be f32, f16 or q8_0");
   check(type != "q8_0" || head_dim % kBlock == 0, "kv_layer: q8_0 needs a head_dim in multiples of 32; use f16");
-  KvType kind = type == "f32" ? KvType::F32 : type == "f16" ? KvType::F16 : KvType::Q8_0;
+  KvType kind = type == "f32" ? KvType::F32 : type == "f16" ? ops.half_type(head_dim) : KvType::Q8_0;
   KvLayer shape{nullptr, nullptr, kind, n_kv_heads, head_dim, (head_dim + kLanes - 1) / kLanes * kLanes};
   return std::make_shared<KvStore>(shape, n_blocks);
 }
@@ -249,7 +249,6 @@ NB_MODULE(_kernels, m) {
       .def_prop_ro("n_bytes", [](const KvStore& kv) { return kv.n_bytes; })
       .def_prop_ro("head_dim", [](const KvStore& kv) { return kv.layer.head_dim; })
       .def("fill", [](KvStore& kv, int byte) { std::memset(kv.memory->data(), byte, kv.n_bytes); }, "byte"_a);
-  m.def("kv_layer", make_kv, "n_blocks"_a, "n_kv_heads"_a, "head_dim"_a, "kv_type"_a);
   m.def("linear_of", make_linear, "parts"_a, "bias"_a.none());
   nb::class_<Ops>(m, "Ops")
       .def(nb::init<int, const std::string&>(), "n_threads"_a, "isa"_a)
@@ -261,6 +260,7 @@ NB_MODULE(_kernels, m) {
       .def("rms_norm", rms_norm, "x"_a, "weight"_a, "eps"_a)
       .def("add", add, "x"_a, "z"_a)
       .def("swiglu", swiglu, "gate_up"_a, "limit"_a)
+      .def("kv_layer", make_kv, "n_blocks"_a, "n_kv_heads"_a, "head_dim"_a, "kv_type"_a)
       .def("rope_angles", rope_angles, "positions"_a, "inv_freq"_a, "scale"_a)
       .def("store_qkv", store_qkv, "qkv"_a, "q_norm"_a.none(), "k_norm"_a.none(), "eps"_a, "cos"_a, "sin"_a, "kv"_a, "slots"_a)
       .def("attention", attention, "q"_a, "kv"_a, "positions"_a, "query_start"_a, "block_tables"_a, "window"_a, "sinks"_a.none(), "scale"_a)

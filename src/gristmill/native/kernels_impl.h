@@ -373,7 +373,7 @@ constexpr Kernels kKernels = {
     kIsa,
     {plain<PlainF32>, plain<PlainF16>, plain<PlainBf16>, blocked<TypeQ8_0>, blocked<TypeQ8F>, blocked<TypeQ4_0>,
      blocked<TypeQ4_K>, blocked<TypeQ5_K>, blocked<TypeQ6_K>, blocked<TypeMxfp4>},
-    quantize, to_bf16, rms_norm, swiglu, add, scaled_add, to_half, from_half, kBf16Dot,
+    quantize, to_bf16, rms_norm, swiglu, add, scaled_add, to_half, from_half, kBf16Dot ? 2 : 1,
     attention_segment, attention_fold, attention_finish,
 };
 

@@ -101,23 +101,25 @@ constexpr int kMaxAttentionRows = 96;  // rows that one task computes together
 constexpr int kStreamRows = 16;        // up to so many rows a head, reading the cache takes longer than computing
 constexpr int kStateHead = 16;         // floats before a state's output: the maximum (base 2), the sum, and none
 
-enum class KvType : int { F32, F16, Q8_0 };
+enum class KvType : int { F32, F16, BF16, Q8_0 };
 
 // One layer of the paged cache. A block of one head holds 16 positions:
 //
 //   type   keys                                                    values
 //   F32    [head_dim, 16]                                          [16, v_dim]
-//   F16    the same; bfloat16 [head_dim / 2, 16, 2] where          the same; bfloat16 [8, v_dim, 2]
-//          Kernels::bf16_cache says so
-//   Q8_0   for every 32 dimensions [8, 16, 4] bytes (value + 128)  signed bytes in F16's order, then half scales
-//          and 16 half scales: a panel of Q8_0 weights             [v_dim / 32, 16]
+//   F16    the same                                                the same
+//   BF16   [head_dim / 2, 16, 2]                                   [8, v_dim, 2]
+//   Q8_0   for every 32 dimensions [8, 16, 4] bytes (value + 128)  signed bytes [16 / step, v_dim, step], then half scales
+//          and 16 half scales: a panel of Q8_0 weights             [v_dim / 32, 16]; step: Kernels::kv_step
+//
+// BF16 stands in for F16 where the processor multiplies pairs of bfloat16 and heads are not small: Ops::half_type.
 struct KvLayer {
   uint8_t* k;      // [n_blocks, n_kv_heads, k_bytes()]
   uint8_t* v;      // [n_blocks, n_kv_heads, v_bytes()]
   KvType type;
   int n_kv_heads, head_dim, v_dim;
 
-  size_t bytes(int n) const { return size_t(n) * (type == KvType::F32 ? 64 : type == KvType::F16 ? 32 : 17); }
+  size_t bytes(int n) const { return size_t(n) * (type == KvType::F32 ? 64 : type == KvType::Q8_0 ? 17 : 32); }
   size_t k_bytes() const { return bytes(head_dim); }
   size_t v_bytes() const { return bytes(v_dim); }
   // Floats of scratch memory that a segment of keys takes.
@@ -150,7 +152,7 @@ struct Kernels {
   void (*scaled_add)(const float* x, float a, float* y, int n);    // y += a x
   void (*to_half)(const float* x, int n, uint16_t* y);
   void (*from_half)(const uint16_t* x, int n, float* y);
-  bool bf16_cache;  // the 16-bit cache holds bfloat16 in pairs
+  int kv_step;      // 2 where bfloat16 is multiplied in pairs, otherwise 1
   // States [n_heads, n_rows, kStateHead + v_dim] of all rows over one segment of keys. scratch: KvLayer::scratch_floats.
   void (*attention_segment)(const KvLayer& kv, const AttentionRows& rows, int segment, float* states, float* scratch);
   void (*attention_fold)(const float* state, int v_dim, float* total);

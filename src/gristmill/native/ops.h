@@ -72,6 +72,8 @@ class Ops {
   Ops(int n_threads, const std::string& isa);
 
   const char* isa() const { return kernels_->name; }
+  // What a cache of 16 bits a number holds. Small heads gain no speed from bfloat16 and lose the most by it.
+  KvType half_type(int head_dim) const { return kernels_->kv_step == 2 && head_dim >= 32 ? KvType::BF16 : KvType::F16; }
   ThreadPool& pool() { return pool_; }
   std::mutex& busy() { return busy_; }  // held by whoever calls any of the following
   PackedMatrix pack(const SourceWeight& weight) { return gristmill::pack(weight, pool_, arena_); }

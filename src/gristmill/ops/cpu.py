@@ -83,7 +83,7 @@ class CpuOps:
         return array
 
     def kv_layer(self, n_blocks: int, n_kv_heads: int, head_dim: int, kv_type: str) -> _kernels.KvLayer:
-        return _kernels.kv_layer(n_blocks, n_kv_heads, head_dim, kv_type)
+        return self._native.kv_layer(n_blocks, n_kv_heads, head_dim, kv_type)
 
     def requantizes(self, weight: Weight) -> bool:
         return weight.qtype in _REQUANTIZED and self._has_kernel(weight)
