@@ -180,7 +180,7 @@ def test_options_are_checked(path: Path) -> None:
     with pytest.raises(ValueError, match="device must be"):
         LLM(path, device="tpu")
     with pytest.raises(ValueError, match="kv_type must be"):
-        LLM(path, kv_type="q8_0")
+        LLM(path, kv_type="q4_0")
     with pytest.raises(ValueError, match="threads must be"):
         LLM(path, threads=0)
 

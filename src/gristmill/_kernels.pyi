@@ -25,6 +25,13 @@ class Linear:
     @property
     def arithmetic(self) -> str: ...
 
+class KvLayer:
+    @property
+    def n_bytes(self) -> int: ...
+    @property
+    def head_dim(self) -> int: ...
+    def fill(self, byte: int) -> None: ...
+
 def stored(
     label: str,
     data: NDArray[np.uint8],
@@ -49,6 +56,8 @@ class Ops:
     def rms_norm(self, x: F32, weight: F32, eps: float) -> F32: ...
     def add(self, x: F32, z: F32) -> F32: ...
     def swiglu(self, gate_up: F32, limit: float) -> F32: ...
+    def kv_layer(self, n_blocks: int, n_kv_heads: int, head_dim: int, kv_type: str) -> KvLayer: ...
+    def rope_angles(self, positions: I32, inv_freq: F32, scale: float) -> tuple[F32, F32]: ...
     def store_qkv(
         self,
         qkv: F32,
@@ -57,15 +66,13 @@ class Ops:
         eps: float,
         cos: F32,
         sin: F32,
-        k: NDArray[Any],
-        v: NDArray[Any],
+        kv: KvLayer,
         slots: I32,
     ) -> F32: ...
     def attention(
         self,
         q: F32,
-        k: NDArray[Any],
-        v: NDArray[Any],
+        kv: KvLayer,
         positions: I32,
         query_start: I32,
         block_tables: I32,

@@ -71,7 +71,7 @@ class LLM:
     device       'cpu', or 'auto' which is the same until there is a GPU backend
     threads      None: as many as there are cores for this process
     max_context  tokens of prompt and answer together; None: the model's own, at most 8192
-    kv_type      'f16' or 'f32', what keys and values are kept in
+    kv_type      'f16', 'f32' or 'q8_0' (int8, a scale for each 32), what keys and values are kept in
     tokenizer    a file to take the vocabulary from instead of the model's own
     progress     called with (bytes loaded, bytes in all)
     Raises FileNotFoundError, and ModelFormatError or another ValueError that names what is wrong.

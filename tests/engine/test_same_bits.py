@@ -29,7 +29,8 @@ MODELS = {
     "qwen3-wide": ("Q8_0", "Q4_K"),
     "gpt-oss-wide": ("MXFP4", "Q8_0"),
 }
-CASES = [(model, qtype) for model, qtypes in MODELS.items() for qtype in qtypes]
+CASES = [(model, qtype, "f16") for model, qtypes in MODELS.items() for qtype in qtypes]
+CASES += [("llama-wide", "F16", "f32"), ("gpt-oss-wide", "Q8_0", "q8_0"), ("qwen3-wide", "Q8_0", "q8_0")]
 
 
 class Machine:
@@ -83,10 +84,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("models")
 
 
-@pytest.mark.parametrize(("model", "qtype"), CASES, ids=[f"{m}-{q}" for m, q in CASES])
+@pytest.mark.parametrize(("model", "qtype", "kv_type"), CASES, ids=["-".join(case) for case in CASES])
 @pytest.mark.parametrize("isa", isas())
-def test_any_cut_any_neighbours_any_threads(folder: Path, model: str, qtype: str, isa: str) -> None:
-    machine = partial(Machine, checkpoint(folder, model, qtype), isa=isa, kv_type="f16")
+def test_any_cut_any_neighbours_any_threads(folder: Path, model: str, qtype: str, kv_type: str, isa: str) -> None:
+    machine = partial(Machine, checkpoint(folder, model, qtype), isa=isa, kv_type=kv_type)
     rng = np.random.default_rng(0)
     first = machine(threads=2, seed=0)
     texts = [rng.integers(first.vocab_size, size=n).tolist() for n in (N_TOKENS, 61, 90)]

@@ -10,9 +10,7 @@ from gristmill.formats.checkpoint import Weight
 from gristmill.formats.dequantize import dequantize
 from gristmill.formats.qtypes import QType
 from gristmill.ops.cpu import CpuOps
-from gristmill.ops.interface import BLOCK_SIZE
 from gristmill.ops.reference import ReferenceOps, sample, uniform
-from gristmill.types import Batch, RopeConfig
 
 REFERENCE = ReferenceOps()
 FLOATS = (QType.F32, QType.F16, QType.BF16)
@@ -164,84 +162,6 @@ def test_swiglu(cpu: CpuOps, limit: float) -> None:
     np.testing.assert_allclose(cpu.swiglu(x, limit), REFERENCE.swiglu(x, limit), rtol=1e-5, atol=1e-6)
 
 
-def batch_of(lengths: list[tuple[int, int]], n_blocks: int, seed: int = 0) -> Batch:
-    """Sequences of (tokens before this step, tokens in it) whose blocks lie in random order."""
-    free = list(np.random.default_rng(seed).permutation(n_blocks))
-    width = max(-(-(done + new) // BLOCK_SIZE) for done, new in lengths)
-    tables = np.zeros((len(lengths), width), np.int32)
-    positions, slots = [], []
-    for s, (done, new) in enumerate(lengths):
-        for b in range(-(-(done + new) // BLOCK_SIZE)):
-            tables[s, b] = free.pop()
-        p = np.arange(done, done + new)
-        positions.append(p)
-        slots.append(tables[s, p // BLOCK_SIZE] * BLOCK_SIZE + p % BLOCK_SIZE)
-    starts = np.cumsum([0, *(new for _, new in lengths)]).astype(np.int32)
-    lens = np.array([done + new for done, new in lengths], np.int32)
-    none = np.zeros(0, np.float32)
-    flat = np.concatenate(positions).astype(np.int32)
-    where = np.concatenate(slots).astype(np.int32)
-    return Batch(flat, flat, where, starts, lens, tables, none, none, none, none, none, none, none)
-
-
-def filled_cache(n_blocks: int, n_kv_heads: int, head_dim: int, dtype: str) -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(9)
-    k = rng.normal(size=(n_blocks, n_kv_heads, head_dim, BLOCK_SIZE)).astype(dtype)
-    v = rng.normal(size=(n_blocks, n_kv_heads, BLOCK_SIZE, -(-head_dim // 16) * 16)).astype(dtype)
-    return k, v
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-@pytest.mark.parametrize(
-    ("heads", "kv_heads", "head_dim"), [(4, 4, 20), (8, 1, 64), (6, 2, 24), (5, 5, 128), (80, 2, 16)]
-)
-@pytest.mark.parametrize("window", [0, 19])
-@pytest.mark.parametrize("with_sinks", [False, True])
-def test_attention(
-    cpu: CpuOps, dtype: str, heads: int, kv_heads: int, head_dim: int, window: int, with_sinks: bool
-) -> None:
-    batch = batch_of([(0, 37), (130, 1), (63, 5), (0, 1), (90, 40)], 60)
-    rng = np.random.default_rng(heads)
-    kv = filled_cache(60, kv_heads, head_dim, dtype)
-    q = rng.normal(size=(84, heads * head_dim)).astype(np.float32)
-    sinks = rng.normal(size=heads).astype(np.float32) if with_sinks else None
-    expected = REFERENCE.attention(q, kv, batch, window, sinks)
-    np.testing.assert_allclose(cpu.attention(q, kv, batch, window, sinks), expected, rtol=2e-4, atol=2e-5)
-
-
-def test_attention_never_reads_what_no_one_wrote(cpu: CpuOps) -> None:
-    """Blocks beyond a sequence, and positions after its last one, may hold anything."""
-    batch = batch_of([(0, 5), (30, 1)], 8)
-    kv = filled_cache(8, 2, 16, "float16")
-    clean = cpu.attention(np.ones((6, 64), np.float32), kv, batch, 0, None)
-    k, v = (np.full_like(a, np.nan) for a in kv)
-    for s, n in enumerate(batch.seq_lens):
-        for p in range(n):
-            block, offset = batch.block_tables[s, p // BLOCK_SIZE], p % BLOCK_SIZE
-            k[block, :, :, offset], v[block, :, offset] = kv[0][block, :, :, offset], kv[1][block, :, offset]
-    np.testing.assert_array_equal(cpu.attention(np.ones((6, 64), np.float32), (k, v), batch, 0, None), clean)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-@pytest.mark.parametrize("with_norms", [False, True])
-def test_store_qkv(cpu: CpuOps, dtype: str, with_norms: bool) -> None:
-    heads, kv_heads, head_dim = 6, 2, 20
-    batch = batch_of([(0, 37), (30, 3)], 10)
-    rng = np.random.default_rng(0)
-    qkv = rng.normal(size=(40, (heads + 2 * kv_heads) * head_dim)).astype(np.float32)
-    norms = [rng.uniform(0.5, 1.5, head_dim).astype(np.float32) if with_norms else None for _ in range(2)]
-    rope = RopeConfig(tuple(float(x) for x in 1e4 ** -(np.arange(10) / 10)), 1.3)
-    caches = [filled_cache(10, kv_heads, head_dim, dtype) for _ in range(2)]
-    outs = []
-    for ops, kv in zip((cpu, REFERENCE), caches, strict=True):
-        angles = ops.rope_angles(batch.positions, rope)
-        outs.append(ops.store_qkv(qkv, norms[0], norms[1], 1e-5, angles, kv, batch.slots))
-    np.testing.assert_allclose(outs[0], outs[1], rtol=1e-5, atol=1e-5)
-    tolerance = 1e-5 if dtype == "float32" else 2e-3
-    for actual, expected in zip(caches[0], caches[1], strict=True):
-        np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance)
-
-
 @pytest.mark.parametrize("qtype", [QType.F32, QType.MXFP4, QType.Q8_0], ids=lambda q: q.label)
 @pytest.mark.parametrize("n_tokens", [1, 3, 29])
 def test_moe(cpu: CpuOps, qtype: QType, n_tokens: int) -> None:
@@ -302,10 +222,6 @@ def test_a_wrong_shape_is_an_error_and_not_a_crash(cpu: CpuOps) -> None:
         cpu.embed(w, np.array([8], np.int32))
     with pytest.raises(ValueError, match="size does not fit"):
         cpu.put([Weight("w", np.zeros(33, np.uint8), QType.Q8_0, (1, 32))])
-    batch = batch_of([(0, 5)], 8)
-    kv = filled_cache(1, 2, 16, "float16")
-    with pytest.raises(ValueError, match="block id"):
-        cpu.attention(np.ones((5, 64), np.float32), kv, batch, 0, None)
 
 
 def test_an_unknown_instruction_set_is_named() -> None:

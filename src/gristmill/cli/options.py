@@ -23,6 +23,8 @@ threads = option("--threads", type=int, help="threads [default: one a core]")
 context = option(
     "--ctx", "context", type=int, help="tokens of prompt and answer together [default: the model's, to 8192]"
 )
-kv_type = option("--kv-type", type=click.Choice(["f16", "f32"]), default="f16", help="what keys and values are kept in")
+kv_type = option(
+    "--kv-type", type=click.Choice(["f16", "f32", "q8_0"]), default="f16", help="what keys and values are kept in"
+)
 device = option("--device", type=click.Choice(["auto", "cpu"]), default="auto", help="where to compute")
 as_json = option("--json", "as_json", is_flag=True, help="print JSON for scripts")

@@ -3,6 +3,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -30,7 +31,6 @@ template <class T, int Rank>
 using In = nb::ndarray<const T, nb::ndim<Rank>, nb::c_contig, nb::device::cpu>;
 template <class T, int Rank>
 using Out = nb::ndarray<T, nb::ndim<Rank>, nb::c_contig, nb::device::cpu>;
-using Cache = nb::ndarray<nb::ndim<4>, nb::c_contig, nb::device::cpu>;
 template <class T, int Rank>
 using Optional = std::optional<In<T, Rank>>;
 
@@ -110,13 +110,14 @@ std::shared_ptr<Linear> make_linear(std::vector<std::shared_ptr<PackedMatrix>> p
   return linear;
 }
 
-KvLayer kv_layer(const Cache& k, const Cache& v) {
-  bool half = k.dtype().bits == 16;
-  check(k.dtype() == v.dtype() && (half || k.dtype() == nb::dtype<float>()), "kv: float16 or float32 arrays are needed");
-  check(k.shape(0) == v.shape(0) && k.shape(1) == v.shape(1) && k.shape(3) == kKvBlock && v.shape(2) == kKvBlock &&
-            v.shape(3) % kLanes == 0 && v.shape(3) >= k.shape(2),
-        "kv: k must be [blocks, heads, head_dim, 16] and v [blocks, heads, 16, head_dim rounded up to 16]");
-  return {k.data(), v.data(), half, int(k.shape(1)), int(k.shape(2)), int(v.shape(3))};
+std::shared_ptr<KvStore> make_kv(Ops& ops, int n_blocks, int n_kv_heads, int head_dim, const std::string& type) {
+  check(n_blocks > 0 && n_blocks < INT32_MAX / kKvBlock && n_kv_heads > 0 && head_dim > 0 && head_dim % 2 == 0,
+        "kv_layer: blocks, heads and an even head_dim are needed");
+  check(type == "f32" || type == "f16" || type == "q8_0", "kv_layer: the type must be f32, f16 or q8_0");
+  check(type != "q8_0" || head_dim % kBlock == 0, "kv_layer: q8_0 needs a head_dim in multiples of 32; use f16");
+  KvType kind = type == "f32" ? KvType::F32 : type == "f16" ? ops.half_type(head_dim) : KvType::Q8_0;
+  KvLayer shape{nullptr, nullptr, kind, n_kv_heads, head_dim, (head_dim + kLanes - 1) / kLanes * kLanes};
+  return std::make_shared<KvStore>(shape, n_blocks);
 }
 
 auto linear(Ops& ops, In<float, 2> x, const Linear& w) {
@@ -161,31 +162,38 @@ auto swiglu(Ops& ops, In<float, 2> gate_up, float limit) {
   return y;
 }
 
+auto rope_angles(Ops& ops, In<int32_t, 1> positions, In<float, 1> inv_freq, float scale) {
+  auto cos = make({positions.size(), inv_freq.size()}), sin = make({positions.size(), inv_freq.size()});
+  Running running(ops);
+  ops.rope_angles(positions.data(), int(positions.size()), inv_freq.data(), int(inv_freq.size()), scale, cos.data(), sin.data());
+  return std::pair(cos, sin);
+}
+
 auto store_qkv(Ops& ops, In<float, 2> qkv, Optional<float, 1> q_norm, Optional<float, 1> k_norm, float eps, In<float, 2> cos,
-               In<float, 2> sin, Cache k, Cache v, In<int32_t, 1> slots) {
+               In<float, 2> sin, const KvStore& kv, In<int32_t, 1> slots) {
   StoreCall c{};
-  c.kv = kv_layer(k, v);
+  c.kv = kv.layer;
   size_t n_tokens = qkv.shape(0), head_dim = size_t(c.kv.head_dim), heads = qkv.shape(1) / head_dim;
   check(qkv.shape(1) % head_dim == 0 && heads > 2 * size_t(c.kv.n_kv_heads), "store_qkv: qkv's width is not whole heads");
   check(slots.size() == n_tokens && cos.shape(0) == n_tokens && sin.shape(0) == n_tokens, "store_qkv: the token counts differ");
   check(cos.shape(1) * 2 == head_dim && sin.shape(1) * 2 == head_dim, "store_qkv: cos and sin must be [T, head_dim / 2]");
   check((!q_norm || q_norm->size() == head_dim) && (!k_norm || k_norm->size() == head_dim), "store_qkv: a norm is not head_dim wide");
   for (size_t t = 0; t < n_tokens; t++)
-    check(slots.data()[t] >= 0 && size_t(slots.data()[t]) < k.shape(0) * kKvBlock, "store_qkv: a slot is outside the cache");
+    check(slots.data()[t] >= 0 && slots.data()[t] < kv.n_blocks * kKvBlock, "store_qkv: a slot is outside the cache");
   c.n_heads = int(heads) - 2 * c.kv.n_kv_heads;
   auto q = make({n_tokens, size_t(c.n_heads) * head_dim});
   c.qkv = qkv.data(), c.q_norm = data_or_null(q_norm), c.k_norm = data_or_null(k_norm), c.cos = cos.data(), c.sin = sin.data();
-  c.slots = slots.data(), c.q = q.data(), c.k_cache = k.data(), c.v_cache = v.data();
+  c.slots = slots.data(), c.q = q.data();
   c.n_tokens = int(n_tokens), c.eps = eps;
   Running running(ops);
   ops.store_qkv(c);
   return q;
 }
 
-auto attention(Ops& ops, In<float, 2> q, Cache k, Cache v, In<int32_t, 1> positions, In<int32_t, 1> query_start,
+auto attention(Ops& ops, In<float, 2> q, const KvStore& kv, In<int32_t, 1> positions, In<int32_t, 1> query_start,
                In<int32_t, 2> block_tables, int window, Optional<float, 1> sinks, float scale) {
   AttentionCall c{};
-  c.kv = kv_layer(k, v);
+  c.kv = kv.layer;
   size_t n_tokens = q.shape(0), head_dim = size_t(c.kv.head_dim);
   c.n_sequences = int(block_tables.shape(0)), c.n_table = int(block_tables.shape(1));
   check(q.shape(1) % (head_dim * c.kv.n_kv_heads) == 0, "attention: q's heads are not a multiple of the cache's");
@@ -199,7 +207,7 @@ auto attention(Ops& ops, In<float, 2> q, Cache k, Cache v, In<int32_t, 1> positi
     for (int t = starts[s]; t < starts[s + 1]; t++)
       check(positions.data()[t] >= 0 && positions.data()[t] < c.n_table * kKvBlock, "attention: a position is outside the block table");
     for (int b = 0; b < c.n_table; b++, table++)
-      check(*table >= 0 && size_t(*table) < k.shape(0), "attention: a block id is outside the cache");
+      check(*table >= 0 && *table < kv.n_blocks, "attention: a block id is outside the cache");
   }
   auto y = make({n_tokens, q.shape(1)});
   c.q = q.data(), c.y = y.data(), c.positions = positions.data(), c.query_start = starts, c.block_tables = block_tables.data();
@@ -292,6 +300,10 @@ NB_MODULE(_kernels, m) {
       .def_prop_ro("arithmetic", linear_arithmetic);
   nb::class_<Stored>(m, "Stored");
   m.def("stored", stored, "label"_a, "data"_a, "n_matrices"_a, "stored_rows"_a, "cols"_a, "scales"_a.none(), "row_order"_a.none());
+  nb::class_<KvStore>(m, "KvLayer")
+      .def_prop_ro("n_bytes", [](const KvStore& kv) { return kv.n_bytes; })
+      .def_prop_ro("head_dim", [](const KvStore& kv) { return kv.layer.head_dim; })
+      .def("fill", [](KvStore& kv, int byte) { std::memset(kv.memory->data(), byte, kv.n_bytes); }, "byte"_a);
   m.def("linear_of", make_linear, "parts"_a, "bias"_a.none());
   nb::class_<Ops>(m, "Ops")
       .def(nb::init<int, const std::string&>(), "n_threads"_a, "isa"_a)
@@ -307,8 +319,10 @@ NB_MODULE(_kernels, m) {
       .def("rms_norm", rms_norm, "x"_a, "weight"_a, "eps"_a)
       .def("add", add, "x"_a, "z"_a)
       .def("swiglu", swiglu, "gate_up"_a, "limit"_a)
-      .def("store_qkv", store_qkv, "qkv"_a, "q_norm"_a.none(), "k_norm"_a.none(), "eps"_a, "cos"_a, "sin"_a, "k"_a, "v"_a, "slots"_a)
-      .def("attention", attention, "q"_a, "k"_a, "v"_a, "positions"_a, "query_start"_a, "block_tables"_a, "window"_a, "sinks"_a.none(), "scale"_a)
+      .def("kv_layer", make_kv, "n_blocks"_a, "n_kv_heads"_a, "head_dim"_a, "kv_type"_a)
+      .def("rope_angles", rope_angles, "positions"_a, "inv_freq"_a, "scale"_a)
+      .def("store_qkv", store_qkv, "qkv"_a, "q_norm"_a.none(), "k_norm"_a.none(), "eps"_a, "cos"_a, "sin"_a, "kv"_a, "slots"_a)
+      .def("attention", attention, "q"_a, "kv"_a, "positions"_a, "query_start"_a, "block_tables"_a, "window"_a, "sinks"_a.none(), "scale"_a)
       .def("moe", moe, "x"_a, "router"_a, "gate_up"_a, "down"_a, "n_active"_a, "limit"_a);
   nb::class_<ReadTest>(m, "ReadTest")
       .def("__init__", make_read_test, "ops"_a, "n_bytes"_a)

@@ -40,20 +40,31 @@ inline void for_lanes(int n, Body body) {  // body(offset, count), 16 at a time
   for (int i = 0; i < n; i += kLanes) body(i, n - i < kLanes ? n - i : kLanes);
 }
 
-void quantize(const float* x, int n, int lane, ActivationBlock* out) {
-  for (int b = 0; b < n / kBlock; b++, x += kBlock, out++) {
-    F low = f_load(x), high = f_load(x + kLanes);
-    float peak = f_peak(f_max(f_abs(low), f_abs(high)));
-    float inverse = peak > 0 ? 127.0f / peak : 0.0f;
-    I first = i_of_f(f_mul(low, f_set(inverse))), second = i_of_f(f_mul(high, f_set(inverse)));
-    i8_of_i(out->q[lane], first);
-    i8_of_i(out->q[lane] + kLanes, second);
-    int32_t sum_low = i_sum(first), sum_high = i_sum(second);
-    out->scale[lane] = peak / 127.0f;
-    out->scaled_sum[lane] = out->scale[lane] * float(sum_low + sum_high);
-    out->negative[lane] = -(sum_low + sum_high);
-    out->negative_low[lane] = -sum_low;
-    out->negative_high[lane] = -sum_high;
+// One block of 32: q, their sums by halves; returns the scale.
+inline float quantize_block(const float* x, int8_t* q, int32_t* sum) {
+  F low = f_load(x), high = f_load(x + kLanes);
+  float peak = f_peak(f_max(f_abs(low), f_abs(high)));
+  float inverse = peak > 0 ? 127.0f / peak : 0.0f;
+  I first = i_of_f(f_mul(low, f_set(inverse))), second = i_of_f(f_mul(high, f_set(inverse)));
+  i8_of_i(q, first);
+  i8_of_i(q + kLanes, second);
+  sum[0] = i_sum(first), sum[1] = i_sum(second);
+  return peak / 127.0f;
+}
+
+void quantize(const float* x, int n, int8_t* q, float* scale, int32_t* sum) {
+  for (int b = 0; b < n / kBlock; b++) scale[b] = quantize_block(x + b * kBlock, q + b * kBlock, sum + 2 * b);
+}
+
+void quantize_tile(const float* x, int n, int lane, ActivationBlock* out) {
+  for (int b = 0; b < n / kBlock; b++, out++) {
+    int32_t sum[2];
+    float scale = quantize_block(x + b * kBlock, out->q[lane], sum);
+    out->scale[lane] = scale;
+    out->scaled_sum[lane] = scale * float(sum[0] + sum[1]);
+    out->negative[lane] = -(sum[0] + sum[1]);
+    out->negative_low[lane] = -sum[0];
+    out->negative_high[lane] = -sum[1];
   }
 }
 
@@ -117,149 +128,18 @@ void scaled_add(const float* x, float a, float* y, int n) {
   });
 }
 
-// ---- attention ------------------------------------------------------------------------------------------------------
-
-constexpr int kSpan = kAttentionVectors * kKvBlock;  // keys that share one step of the online softmax
-
-struct Full {
-  using Element = float;
-  static F load(const float* p) { return f_load(p); }
-};
-struct Half {
-  using Element = uint16_t;
-  static F load(const uint16_t* p) { return f_of_half(p); }
-};
-
-// Scores of R rows against the span's keys, a lane a key: out[r][kSpan].
-template <class E, int R>
-inline void span_scores(const KvLayer& kv, const AttentionRows& rows, int first_row, const typename E::Element* const* keys,
-                        float* out) {
-  F acc[R][kAttentionVectors];
-  for (int r = 0; r < R; r++)
-    for (int v = 0; v < kAttentionVectors; v++) acc[r][v] = f_zero();
-  for (int d = 0; d < kv.head_dim; d++) {
-    F k[kAttentionVectors];
-#pragma GCC unroll 8
-    for (int v = 0; v < kAttentionVectors; v++) k[v] = E::load(keys[v] + size_t(d) * kKvBlock);
-#pragma GCC unroll 8
-    for (int r = 0; r < R; r++) {
-      F q = f_set(rows.q[first_row + r][d]);
-#pragma GCC unroll 8
-      for (int v = 0; v < kAttentionVectors; v++) acc[r][v] = f_fma(q, k[v], acc[r][v]);
-    }
-  }
-  for (int r = 0; r < R; r++)
-    for (int v = 0; v < kAttentionVectors; v++) f_store(out + r * kSpan + v * kKvBlock, f_mul(acc[r][v], f_set(rows.scale)));
-}
-
-// o[r] += p[r] V over the keys [low, high) of the span, 16 dimensions at a time, keys in order.
-template <class E, int R>
-inline void span_values(const KvLayer& kv, const typename E::Element* const* values, const float* p, int low, int high,
-                        float* const* o) {
-  for (int d = 0; d < kv.v_dim; d += kLanes) {
-    F acc[R];
-#pragma GCC unroll 8
-    for (int r = 0; r < R; r++) acc[r] = f_load(o[r] + d);
-    for (int j = low; j < high; j++) {
-      F v = E::load(values[j / kKvBlock] + size_t(j % kKvBlock) * kv.v_dim + d);
-#pragma GCC unroll 8
-      for (int r = 0; r < R; r++) acc[r] = f_fma(f_set(p[r * kSpan + j]), v, acc[r]);
-    }
-#pragma GCC unroll 8
-    for (int r = 0; r < R; r++) f_store(o[r] + d, acc[r]);
-  }
-}
-
-// Masks the scores of one row, folds them into its running maximum and sum, and leaves probabilities in their place.
-// Returns what the row's earlier output must be multiplied by.
-inline float fold_span(float* s, int low, int high, float* maximum, float* total) {
-  F peak = f_set(*maximum), sum = f_zero();
-  for (int v = 0; v < kAttentionVectors; v++) {
-    F masked = f_between(f_load(s + v * kLanes), low - v * kLanes, high - v * kLanes, f_set(-INFINITY));
-    f_store(s + v * kLanes, masked);
-    peak = f_max(peak, masked);
-  }
-  float top = f_peak(peak);
-  for (int v = 0; v < kAttentionVectors; v++) {
-    F p = f_exp(f_sub(f_load(s + v * kLanes), f_set(top)));
-    p = f_between(p, low - v * kLanes, high - v * kLanes, f_zero());
-    f_store(s + v * kLanes, p);
-    sum = f_add(sum, p);
-  }
-  float keep = *maximum == top ? 1.0f : exp1(*maximum - top);
-  *total = *total * keep + f_sum(sum);
-  *maximum = top;
-  return keep;
-}
-
-template <class E>
-void attention_rows(const KvLayer& kv, const AttentionRows& rows, float* scratch) {
-  using Element = typename E::Element;
-  constexpr int R = kAttentionRows;
-  float* scores = scratch;                                    // [R, kSpan]
-  float* outputs = scratch + R * kSpan;                       // [n_rows, v_dim]
-  float maximum[kMaxAttentionRows], total[kMaxAttentionRows];
-  int first = rows.position[0], last = rows.position[0];
-  for (int r = 0; r < rows.n_rows; r++) {
-    // A sink is a key without a value: it enters the denominator alone.
-    maximum[r] = rows.sink ? rows.sink[r] : -1e30f;
-    total[r] = rows.sink ? 1.0f : 0.0f;
-    first = rows.position[r] < first ? rows.position[r] : first;
-    last = rows.position[r] > last ? rows.position[r] : last;
-    for (int d = 0; d < kv.v_dim; d++) outputs[r * kv.v_dim + d] = 0.0f;
-  }
-  int begin = rows.window && first >= rows.window ? first - rows.window + 1 : 0;
-  size_t k_block = size_t(kv.n_kv_heads) * kv.head_dim * kKvBlock, v_block = size_t(kv.n_kv_heads) * kv.v_dim * kKvBlock;
-  for (int span = begin / kSpan * kSpan; span <= last; span += kSpan) {
-    const Element *keys[kAttentionVectors], *values[kAttentionVectors];
-    for (int v = 0; v < kAttentionVectors; v++) {
-      int position = span + v * kKvBlock;
-      size_t id = size_t(rows.blocks[(position <= last ? position : last) / kKvBlock]);
-      keys[v] = static_cast<const Element*>(kv.k) + id * k_block + size_t(rows.kv_head) * kv.head_dim * kKvBlock;
-      values[v] = static_cast<const Element*>(kv.v) + id * v_block + size_t(rows.kv_head) * kv.v_dim * kKvBlock;
-    }
-    for (int r = 0; r < rows.n_rows; r += R) {
-      int n = rows.n_rows - r < R ? rows.n_rows - r : R;
-      if (n == R) span_scores<E, R>(kv, rows, r, keys, scores);
-      else for (int i = 0; i < n; i++) span_scores<E, 1>(kv, rows, r + i, keys, scores + i * kSpan);
-      int low = kSpan, high = 0;
-      float* o[R];
-      for (int i = 0; i < n; i++) {
-        int position = rows.position[r + i];
-        int row_low = rows.window && position - rows.window + 1 > span ? position - rows.window + 1 - span : 0;
-        int row_high = position + 1 - span < kSpan ? position + 1 - span : kSpan;
-        row_high = row_high < 0 ? 0 : row_high;
-        float keep = fold_span(scores + i * kSpan, row_low, row_high, &maximum[r + i], &total[r + i]);
-        o[i] = outputs + size_t(r + i) * kv.v_dim;
-        if (keep != 1.0f)
-          for (int d = 0; d < kv.v_dim; d += kLanes) f_store(o[i] + d, f_mul(f_load(o[i] + d), f_set(keep)));
-        low = row_low < low ? row_low : low;
-        high = row_high > high ? row_high : high;
-      }
-      if (n == R) span_values<E, R>(kv, values, scores, low, high, o);
-      else for (int i = 0; i < n; i++) span_values<E, 1>(kv, values, scores + i * kSpan, low, high, o + i);
-    }
-  }
-  for (int r = 0; r < rows.n_rows; r++) {
-    F inverse = f_set(1.0f / total[r]);
-    for_lanes(kv.head_dim, [&](int d, int count) {
-      f_store_n(rows.y[r] + d, f_mul(f_load(outputs + size_t(r) * kv.v_dim + d), inverse), count);
-    });
-  }
-}
-
-void attention(const KvLayer& kv, const AttentionRows& rows, float* scratch) {
-  if (kv.half) attention_rows<Half>(kv, rows, scratch);
-  else attention_rows<Full>(kv, rows, scratch);
-}
+// attention_impl.h
+void attention_segment(const KvLayer& kv, const AttentionRows& rows, int segment, float* states, float* scratch);
+void attention_fold(const float* state, int v_dim, float* total);
+void attention_finish(const float* total, int n, float* y);
 
 constexpr Kernels kKernels = {
     kIsa,
     {plain_linear<PlainF32>, plain_linear<PlainF16>, plain_linear<PlainBf16>, blocked_linear<TypeQ8_0>,
      blocked_linear<TypeQ8F>, blocked_linear<TypeQ4_0>, blocked_linear<TypeQ4_K>, blocked_linear<TypeQ5_K>,
      blocked_linear<TypeQ6_K>, blocked_linear<TypeMxfp4>},
-    quantize, to_bf16, rms_norm, swiglu, add, scaled_add, attention, to_half, from_half,
-    &kPeaks,
+    quantize_tile, quantize, to_bf16, rms_norm, swiglu, add, scaled_add, to_half, from_half, kBf16Dot ? 2 : 1,
+    attention_segment, attention_fold, attention_finish, &kPeaks,
 };
 
 }  // namespace

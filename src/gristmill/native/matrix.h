@@ -110,26 +110,50 @@ struct Columns {
   int first_row;                   // of y: where this matrix's results start
 };
 
-// Attention over a paged cache; strides in elements. See ops.cpp for the arrays' shapes.
+constexpr int kKvBlock = 16;           // positions in a block of the cache
+constexpr int kSegment = 256;          // positions whose keys share one softmax; a row's segments are folded in order
+constexpr int kScoreStride = kSegment + 16;  // floats from one row of scores to the next: a power of two would share cache sets
+constexpr int kMaxAttentionRows = 96;  // rows that one task computes together
+constexpr int kStreamRows = 16;        // up to so many rows a head, reading the cache takes longer than computing
+constexpr int kStateHead = 16;         // floats before a state's output: the maximum (base 2), the sum, and none
+
+enum class KvType : int { F32, F16, BF16, Q8_0 };
+
+// One layer of the paged cache. A block of one head holds 16 positions:
+//
+//   type   keys                                                    values
+//   F32    [head_dim, 16]                                          [16, v_dim]
+//   F16    the same                                                the same
+//   BF16   [head_dim / 2, 16, 2]                                   [8, v_dim, 2]
+//   Q8_0   for every 32 dimensions [8, 16, 4] bytes (value + 128)  signed bytes [16 / step, v_dim, step], then half scales
+//          and 16 half scales: a panel of Q8_0 weights             [v_dim / 32, 16]; step: Kernels::kv_step
+//
+// BF16 stands in for F16 where the processor multiplies pairs of bfloat16 and heads are not small: Ops::half_type.
 struct KvLayer {
-  const void* k;   // [n_blocks, n_kv_heads, head_dim, 16]
-  const void* v;   // [n_blocks, n_kv_heads, 16, v_dim]
-  bool half;       // float16 or float32
+  uint8_t* k;      // [n_blocks, n_kv_heads, k_bytes()]
+  uint8_t* v;      // [n_blocks, n_kv_heads, v_bytes()]
+  KvType type;
   int n_kv_heads, head_dim, v_dim;
+
+  size_t bytes(int n) const { return size_t(n) * (type == KvType::F32 ? 64 : type == KvType::Q8_0 ? 17 : 32); }
+  size_t k_bytes() const { return bytes(head_dim); }
+  size_t v_bytes() const { return bytes(v_dim); }
+  // Floats of scratch memory that a segment of keys takes.
+  size_t scratch_floats() const {
+    size_t values = type == KvType::Q8_0 ? size_t(kSegment) * v_dim : 0;
+    return size_t(kMaxAttentionRows) * (kScoreStride + head_dim) + values;
+  }
 };
 
 struct AttentionRows {
-  const float* const* q;   // [n_rows] -> [head_dim], not yet scaled
-  float* const* y;         // [n_rows] -> [head_dim]
+  const float* const* q;   // [n_heads, n_rows] -> [head_dim], not yet scaled
   const int* position;     // [n_rows] absolute position of the row's token
-  const float* sink;       // [n_rows] or null
-  int n_rows, kv_head, window;
+  int n_rows;              // of each head
+  int kv_head, n_heads;    // key-value heads; more than one only for up to kStreamRows rows
+  int window;
   const int32_t* blocks;   // block ids of the sequence
   float scale;
 };
-
-constexpr int kKvBlock = 16;     // positions in a block of the cache
-constexpr int kMaxAttentionRows = 32;
 
 struct Peaks;  // machine.h
 
@@ -137,15 +161,20 @@ struct Peaks;  // machine.h
 struct Kernels {
   const char* name;
   void (*linear[int(Pack::kCount)])(const Matrix& w, int matrix, int panel_begin, int panel_end, const Columns& columns);
-  void (*quantize)(const float* x, int n, int lane, ActivationBlock* out);  // out: [n / 32], of which it fills one lane
+  void (*quantize_tile)(const float* x, int n, int lane, ActivationBlock* out);  // out: [n / 32], of which it fills one lane
+  void (*quantize)(const float* x, int n, int8_t* q, float* scale, int32_t* sum);  // scale [n / 32], sum [n / 16]
   void (*to_bf16)(const float* x, int n, uint16_t* y);
   void (*rms_norm)(const float* x, const float* weight, int n, float eps, float* y);
   void (*swiglu)(const float* gate, const float* up, int n, float limit, float* y);
   void (*add)(const float* x, float* y, int n);                    // y += x
   void (*scaled_add)(const float* x, float a, float* y, int n);    // y += a x
-  void (*attention)(const KvLayer& kv, const AttentionRows& rows, float* scratch);
   void (*to_half)(const float* x, int n, uint16_t* y);
   void (*from_half)(const uint16_t* x, int n, float* y);
+  int kv_step;      // 2 where bfloat16 is multiplied in pairs, otherwise 1
+  // States [n_heads, n_rows, kStateHead + v_dim] of all rows over one segment of keys. scratch: KvLayer::scratch_floats.
+  void (*attention_segment)(const KvLayer& kv, const AttentionRows& rows, int segment, float* states, float* scratch);
+  void (*attention_fold)(const float* state, int v_dim, float* total);
+  void (*attention_finish)(const float* total, int n, float* y);
   const Peaks* peaks;
 };
 

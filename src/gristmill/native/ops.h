@@ -22,6 +22,15 @@ struct Linear {
   int n_matrices() const { return parts[0]->matrix.n_matrices; }
 };
 
+// Memory of one layer of the cache.
+struct KvStore {
+  KvStore(const KvLayer& shape, int n_blocks);
+  KvLayer layer;
+  int n_blocks;
+  size_t n_bytes;
+  std::unique_ptr<HugeBuffer> memory;
+};
+
 struct AttentionCall {
   const float* q;                // [T, n_heads, head_dim]
   float* y;                      // [T, n_heads, head_dim]
@@ -40,7 +49,6 @@ struct StoreCall {
   const float *cos, *sin;        // [T, head_dim / 2]
   const int32_t* slots;          // [T]
   float* q;                      // [T, n_heads, head_dim]
-  void *k_cache, *v_cache;
   KvLayer kv;
   int n_tokens, n_heads;
   float eps;
@@ -55,6 +63,9 @@ struct MoeCall {
   float limit;
 };
 
+// Work on fewer numbers than this is done by the calling thread: waking another would take longer.
+constexpr int64_t kAlone = 16384;
+
 class Ops {
  public:
   // isa: "auto" or the name of an instruction set; throws std::invalid_argument where the machine lacks it.
@@ -62,6 +73,8 @@ class Ops {
 
   const char* isa() const { return kernels_->name; }
   const Kernels& kernels() const { return *kernels_; }
+  // What a cache of 16 bits a number holds. Small heads gain no speed from bfloat16 and lose the most by it.
+  KvType half_type(int head_dim) const { return kernels_->kv_step == 2 && head_dim >= 32 ? KvType::BF16 : KvType::F16; }
   ThreadPool& pool() { return pool_; }
   std::mutex& busy() { return busy_; }  // held by whoever calls any of the following
   void expect(size_t bytes) { arena_.expect(bytes); }
@@ -72,6 +85,8 @@ class Ops {
   void rms_norm(const float* x, const float* weight, int n_rows, int n, float eps, float* y);
   void add(const float* x, const float* z, int64_t n, float* y);
   void swiglu(const float* gate_up, int n_rows, int d_ff, float limit, float* y);
+  // cos, sin: [n_tokens, n]
+  void rope_angles(const int32_t* positions, int n_tokens, const float* inv_freq, int n, float scale, float* cos, float* sin);
   void store_qkv(const StoreCall& call);
   void attention(const AttentionCall& call);
   void moe(const MoeCall& call);
@@ -104,6 +119,7 @@ class Ops {
   Activations input_;
   std::vector<float> gate_up_, hidden_rows_, out_;  // of experts
   std::vector<Task> tasks_;
+  std::vector<float> states_;  // of attention that is divided by segments
 };
 
 }  // namespace gristmill

@@ -10,7 +10,8 @@ namespace {
 
 constexpr const char* kIsa = "avx2";
 constexpr int kIntTile = 4, kFloatTile = 6, kFloatColumns = 6;  // accumulators of a tile
-constexpr int kAttentionRows = 2, kAttentionVectors = 4;
+constexpr int kAttentionRows = 4, kAttentionAccumulators = 4;
+constexpr bool kBf16Dot = false;
 
 struct F { __m256 a, b; };
 struct I { __m256i a, b; };

@@ -10,7 +10,8 @@ namespace {
 
 constexpr const char* kIsa = "avx512";
 constexpr int kIntTile = 16, kFloatTile = 24, kFloatColumns = 6;  // accumulators of a tile
-constexpr int kAttentionRows = 4, kAttentionVectors = 4;
+constexpr int kAttentionRows = 12, kAttentionAccumulators = 24;
+constexpr bool kBf16Dot = true;
 
 using F = __m512;
 using I = __m512i;
@@ -46,6 +47,9 @@ inline F f_between(F a, int low, int high, F b) {
 inline F f_of_half(const uint16_t* p) { return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
 inline void half_of_f(uint16_t* p, F x) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+inline void bf16_of_f(uint16_t* p, F x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), (__m256i)_mm512_cvtneps_pbh(x));
 }
 inline F f_of_u8(const uint8_t* p) {
   return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));

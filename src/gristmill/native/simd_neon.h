@@ -12,7 +12,8 @@ namespace {
 
 constexpr const char* kIsa = "neon";
 constexpr int kIntTile = 4, kFloatTile = 5, kFloatColumns = 5;  // accumulators of a tile
-constexpr int kAttentionRows = 2, kAttentionVectors = 2;
+constexpr int kAttentionRows = 4, kAttentionAccumulators = 4;
+constexpr bool kBf16Dot = false;
 
 struct F { float32x4_t v[4]; };
 struct I { int32x4_t v[4]; };

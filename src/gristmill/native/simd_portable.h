@@ -11,7 +11,8 @@ namespace {
 
 constexpr const char* kIsa = "portable";
 constexpr int kIntTile = 4, kFloatTile = 4, kFloatColumns = 2;  // accumulators of a tile
-constexpr int kAttentionRows = 2, kAttentionVectors = 4;
+constexpr int kAttentionRows = 2, kAttentionAccumulators = 2;
+constexpr bool kBf16Dot = false;
 
 typedef float F __attribute__((vector_size(64)));
 typedef int32_t I __attribute__((vector_size(64)));

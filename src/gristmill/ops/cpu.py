@@ -93,8 +93,8 @@ class CpuOps:
     def get(self, array: Array) -> Array:
         return array
 
-    def empty(self, shape: tuple[int, ...], dtype: str) -> Array:
-        return np.empty(shape, dtype)
+    def kv_layer(self, n_blocks: int, n_kv_heads: int, head_dim: int, kv_type: str) -> _kernels.KvLayer:
+        return self._native.kv_layer(n_blocks, n_kv_heads, head_dim, kv_type)
 
     def requantizes(self, weight: Weight) -> bool:
         return weight.qtype in _REQUANTIZED and self._has_kernel(weight)
@@ -112,8 +112,7 @@ class CpuOps:
         return self._native.add(x, y)
 
     def rope_angles(self, positions: Array, rope: RopeConfig) -> tuple[F32, F32]:
-        angles = positions[:, None].astype(np.float32) * np.asarray(rope.inv_freq, np.float32)
-        return np.cos(angles) * np.float32(rope.scale), np.sin(angles) * np.float32(rope.scale)
+        return self._native.rope_angles(positions, np.array(rope.inv_freq, np.float32), rope.scale)
 
     def store_qkv(
         self,
@@ -122,15 +121,15 @@ class CpuOps:
         k_norm: F32 | None,
         eps: float,
         angles: tuple[F32, F32],
-        kv_layer: tuple[Array, Array],
+        kv_layer: _kernels.KvLayer,
         slots: Array,
     ) -> F32:
-        return self._native.store_qkv(qkv, q_norm, k_norm, eps, *angles, *kv_layer, slots)
+        return self._native.store_qkv(qkv, q_norm, k_norm, eps, *angles, kv_layer, slots)
 
-    def attention(self, q: F32, kv_layer: tuple[Array, Array], batch: Batch, window: int, sinks: F32 | None) -> F32:
-        scale = kv_layer[0].shape[2] ** -0.5
+    def attention(self, q: F32, kv_layer: _kernels.KvLayer, batch: Batch, window: int, sinks: F32 | None) -> F32:
+        scale = kv_layer.head_dim**-0.5
         return self._native.attention(
-            q, *kv_layer, batch.positions, batch.query_start, batch.block_tables, window, sinks, scale
+            q, kv_layer, batch.positions, batch.query_start, batch.block_tables, window, sinks, scale
         )
 
     def swiglu(self, gate_up: F32, limit: float) -> F32:

@@ -1,7 +1,7 @@
 """What a backend offers: about a dozen operations, each defined by `reference`, and services to move arrays.
 
-T tokens, R sampled rows, H query heads, G key-value heads, D head_dim. `Array` and `Linear` are the backend's own;
-code above this layer passes them along and never looks inside.
+T tokens, R sampled rows, H query heads, G key-value heads, D head_dim. `Array`, `Linear` and `KvLayer` are the
+backend's own; code above this layer passes them along and never looks inside.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from gristmill.formats.checkpoint import Weight
 from gristmill.types import Batch, RopeConfig
 
 Array = Any
+KvLayer = Any
 Linear = Any
 
 Stack = tuple[Sequence[Weight], NDArray[np.float32] | None]
@@ -51,7 +52,9 @@ class Ops(Protocol):
 
     def get(self, array: Array) -> NDArray[Any]: ...
 
-    def empty(self, shape: tuple[int, ...], dtype: str) -> Array: ...
+    def kv_layer(self, n_blocks: int, n_kv_heads: int, head_dim: int, kv_type: str) -> KvLayer:
+        """One layer of the key-value cache: n_blocks * BLOCK_SIZE slots, undefined until stored to."""
+        ...
 
     def requantizes(self, weight: Weight) -> bool:
         """Whether `put` stores this weight as Q8_0, because no kernel reads its type."""
@@ -84,16 +87,14 @@ class Ops(Protocol):
         k_norm: Array | None,
         eps: float,
         angles: tuple[Array, Array],
-        kv_layer: tuple[Array, Array],
+        kv_layer: KvLayer,
         slots: Array,
     ) -> Array:
         """Split [T, (H + 2 G) D]; normalize each head of q and k where a norm is given; rotate q and k; write k and v
         to the cache's `slots`; return q [T, H D]."""
         ...
 
-    def attention(
-        self, q: Array, kv_layer: tuple[Array, Array], batch: Batch, window: int, sinks: Array | None
-    ) -> Array:
+    def attention(self, q: Array, kv_layer: KvLayer, batch: Batch, window: int, sinks: Array | None) -> Array:
         """Causal grouped-query attention of q [T, H D] over each token's own sequence, scaled by 1 / sqrt(D): [T, H D].
 
         window  0 sees everything, w the last w positions

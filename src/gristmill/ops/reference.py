@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -48,8 +49,13 @@ class ReferenceOps:
     def get(self, array: Array) -> Array:
         return array
 
-    def empty(self, shape: tuple[int, ...], dtype: str) -> Array:
-        return np.zeros(shape, dtype)
+    def kv_layer(self, n_blocks: int, n_kv_heads: int, head_dim: int, kv_type: str) -> tuple[Array, Array]:
+        """k and v [n_blocks, 16, G, D], of q8_0 as [n_blocks, 16, G, D / 32, 32] for `kv_write` to know it by."""
+        shape: tuple[int, ...] = (n_blocks, BLOCK_SIZE, n_kv_heads, head_dim)
+        if kv_type == "q8_0":
+            shape = (*shape[:-1], head_dim // 32, 32)
+        dtype = "float16" if kv_type == "f16" else "float32"
+        return np.zeros(shape, dtype), np.zeros(shape, dtype)
 
     def requantizes(self, weight: Weight) -> bool:
         return False
@@ -79,11 +85,10 @@ class ReferenceOps:
         return np.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
 
     def kv_write(self, kv_layer: tuple[Array, Array], k: F32, v: F32, slots: Array) -> None:
-        """k, v [T, G, D] into the cache: keys lie transposed in their block, so that 16 positions make one vector."""
-        k_cache, v_cache = kv_layer  # [n_blocks, G, D, 16], [n_blocks, G, 16, D rounded up to 16]
-        blocks, offsets = slots // BLOCK_SIZE, slots % BLOCK_SIZE
-        k_cache[blocks, :, :, offsets] = k
-        v_cache[blocks, :, offsets, : v.shape[-1]] = v
+        """k, v [T, G, D] into the cache."""
+        for cache, x in zip(kv_layer, (k, v), strict=True):
+            x = x.reshape(len(x), *cache.shape[2:])
+            cache[slots // BLOCK_SIZE, slots % BLOCK_SIZE] = _int8_blocks(x) if cache.ndim == 5 else x
 
     def store_qkv(
         self,
@@ -95,7 +100,7 @@ class ReferenceOps:
         kv_layer: tuple[Array, Array],
         slots: Array,
     ) -> F32:
-        n_kv_heads, head_dim = kv_layer[0].shape[1:3]
+        n_kv_heads, head_dim = kv_layer[0].shape[2], math.prod(kv_layer[0].shape[3:])
         heads = qkv.reshape(len(qkv), -1, head_dim)
         q, k, v = np.split(heads, [heads.shape[1] - 2 * n_kv_heads, heads.shape[1] - n_kv_heads], axis=1)
         if q_norm is not None:
@@ -106,7 +111,7 @@ class ReferenceOps:
         return self.rope(q, angles).reshape(len(qkv), -1)
 
     def attention(self, q: F32, kv_layer: tuple[Array, Array], batch: Batch, window: int, sinks: F32 | None) -> F32:
-        n_kv_heads, head_dim = kv_layer[0].shape[1:3]
+        n_kv_heads, head_dim = kv_layer[0].shape[2], math.prod(kv_layer[0].shape[3:])
         y = np.empty_like(q)
         for s, (begin, end) in enumerate(zip(batch.query_start[:-1], batch.query_start[1:], strict=True)):
             k, v = _gather(kv_layer, batch.block_tables[s], int(batch.seq_lens[s]))  # [G, N, D]
@@ -201,11 +206,19 @@ def _sigmoid(x: F32) -> F32:
     return np.float32(1) / (np.float32(1) + np.exp(-x))
 
 
+def _int8_blocks(x: F32) -> F32:
+    """x [.., 32] rounded to 255 levels between -peak and peak, the step between them to float16."""
+    peak = np.abs(x).max(axis=-1, keepdims=True)
+    quants = np.rint(x * (np.float32(127) / np.maximum(peak, np.float32(1e-30))))
+    rounded: F32 = quants * (peak / np.float32(127)).astype(np.float16).astype(np.float32)
+    return rounded
+
+
 def _gather(kv_layer: tuple[Array, Array], table: Array, n: int) -> tuple[F32, F32]:
     """The first n keys and values of a sequence in order: [G, n, D] each, float32."""
-    k_cache, v_cache = kv_layer
-    n_kv_heads, head_dim = k_cache.shape[1:3]
-    table = table[: -(-n // BLOCK_SIZE)]
-    k = k_cache[table].transpose(1, 0, 3, 2).reshape(n_kv_heads, -1, head_dim)[:, :n]
-    v = v_cache[table].transpose(1, 0, 2, 3).reshape(n_kv_heads, -1, v_cache.shape[-1])[:, :n, :head_dim]
-    return k.astype(np.float32), v.astype(np.float32)
+    blocks, head_dim = table[: -(-n // BLOCK_SIZE)], math.prod(kv_layer[0].shape[3:])
+    k, v = (
+        cache[blocks].reshape(-1, cache.shape[2], head_dim)[:n].astype(np.float32).transpose(1, 0, 2)
+        for cache in kv_layer
+    )
+    return k, v

@@ -1,0 +1,257 @@
+// Ops::store_qkv and Ops::attention: what goes into the key-value cache, and how reading it is divided between threads.
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+
+#include "half.h"
+#include "ops.h"
+
+namespace gristmill {
+
+namespace {
+
+// Su et al., RoFormer (arXiv:2104.09864): turns the pair (x[i], x[i + n/2]) by the angle of i.
+void rotate(float* x, const float* cos, const float* sin, int n) {
+  int half = n / 2;
+  for (int i = 0; i < half; i++) {
+    float a = x[i], b = x[i + half];
+    x[i] = a * cos[i] - b * sin[i];
+    x[i + half] = b * cos[i] + a * sin[i];
+  }
+}
+
+// Writes one position's numbers of a head into its block of the cache. step: 2 where numbers lie in pairs.
+struct Writer {
+  const Kernels& kernels;
+  const KvLayer& kv;
+  int offset, step;   // the position's in its block
+  std::vector<uint8_t> memory;
+
+  void key(const float* x, uint8_t* block) {
+    if (kv.type == KvType::Q8_0) return quantized_key(x, block);
+    put(x, block, kv.head_dim, [this](int i) { return (size_t(i / step) * kKvBlock + offset) * step + i % step; });
+  }
+  void value(const float* x, uint8_t* block) {
+    if (kv.type == KvType::Q8_0) return quantized_value(x, block);
+    put(x, block, kv.head_dim, [this](int i) { return (size_t(offset / step) * kv.v_dim + i) * step + offset % step; });
+  }
+
+ private:
+  template <class Where>
+  void put(const float* x, uint8_t* block, int n, Where where) {
+    if (kv.type == KvType::F32) {
+      for (int i = 0; i < n; i++) reinterpret_cast<float*>(block)[where(i)] = x[i];
+      return;
+    }
+    memory.resize(size_t(n) * 2);
+    auto* small = reinterpret_cast<uint16_t*>(memory.data());
+    if (kv.type == KvType::BF16) kernels.to_bf16(x, n, small);
+    else kernels.to_half(x, n, small);
+    for (int i = 0; i < n; i++) reinterpret_cast<uint16_t*>(block)[where(i)] = small[i];
+  }
+  struct Quants {
+    const int8_t* q;
+    const float* scale;
+  };
+  Quants quantize(const float* x) {
+    int n = kv.head_dim;
+    memory.resize(size_t(n) * 2);
+    auto* q = reinterpret_cast<int8_t*>(memory.data());
+    auto *scale = reinterpret_cast<float*>(q + n);
+    kernels.quantize(x, n, q, scale, reinterpret_cast<int32_t*>(scale + n / kBlock));
+    return {q, scale};
+  }
+  static void put_half(float x, uint8_t* to) {
+    uint16_t half = float_to_half(x);
+    std::memcpy(to, &half, 2);
+  }
+  void quantized_key(const float* x, uint8_t* block) {
+    Quants quants = quantize(x);
+    for (int g = 0; g < kv.head_dim / kBlock; g++, block += 512 + 2 * kKvBlock) {
+      for (int i = 0; i < kBlock; i++) block[i / 4 * 64 + offset * 4 + i % 4] = uint8_t(quants.q[g * kBlock + i] + 128);
+      put_half(quants.scale[g], block + 512 + 2 * offset);
+    }
+  }
+  void quantized_value(const float* x, uint8_t* block) {
+    Quants quants = quantize(x);
+    for (int i = 0; i < kv.head_dim; i++)
+      block[(size_t(offset / step) * kv.v_dim + i) * step + offset % step] = uint8_t(quants.q[i]);
+    for (int g = 0; g < kv.head_dim / kBlock; g++)
+      put_half(quants.scale[g], block + size_t(kKvBlock) * kv.v_dim + (g * kKvBlock + offset) * 2);
+  }
+};
+
+}  // namespace
+
+KvStore::KvStore(const KvLayer& shape, int n_blocks) : layer(shape), n_blocks(n_blocks) {
+  size_t heads = size_t(n_blocks) * shape.n_kv_heads, k_bytes = (heads * shape.k_bytes() + 63) / 64 * 64;
+  n_bytes = k_bytes + heads * shape.v_bytes();
+  memory = std::make_unique<HugeBuffer>(n_bytes);
+  layer.k = memory->data(), layer.v = memory->data() + k_bytes;
+}
+
+void Ops::store_qkv(const StoreCall& c) {
+  int n = c.kv.head_dim, n_kv = c.kv.n_kv_heads, width = (c.n_heads + 2 * n_kv) * n;
+  for_rows(c.n_tokens, width, [&](int t) {
+    const float *row = c.qkv + size_t(t) * width, *cos = c.cos + size_t(t) * (n / 2), *sin = c.sin + size_t(t) * (n / 2);
+    thread_local std::vector<float> head;
+    head.resize(n);
+    Writer writer{*kernels_, c.kv, c.slots[t] % kKvBlock, c.kv.type == KvType::BF16 || c.kv.type == KvType::Q8_0 ? kernels_->kv_step : 1, {}};
+    size_t first = size_t(c.slots[t] / kKvBlock) * n_kv;
+    for (int h = 0; h < c.n_heads + n_kv; h++) {
+      bool is_q = h < c.n_heads;
+      const float* norm = is_q ? c.q_norm : c.k_norm;
+      float* x = is_q ? c.q + (size_t(t) * c.n_heads + h) * n : head.data();
+      if (norm) kernels_->rms_norm(row + size_t(h) * n, norm, n, c.eps, x);
+      else std::memcpy(x, row + size_t(h) * n, size_t(n) * 4);
+      rotate(x, cos, sin, n);
+      if (!is_q) writer.key(x, c.kv.k + (first + h - c.n_heads) * c.kv.k_bytes());
+    }
+    for (int h = 0; h < n_kv; h++)
+      writer.value(row + size_t(c.n_heads + n_kv + h) * n, c.kv.v + (first + h) * c.kv.v_bytes());
+  });
+}
+
+// float32 throughout, as the definition has it: an angle is rounded before its cosine is taken.
+void Ops::rope_angles(const int32_t* positions, int n_tokens, const float* inv_freq, int n, float scale, float* cos, float* sin) {
+  for_rows(n_tokens, int64_t(n) * 16, [&](int t) {
+    for (int i = 0; i < n; i++) {
+      float angle = float(positions[t]) * inv_freq[i];
+      cos[size_t(t) * n + i] = std::cos(angle) * scale;
+      sin[size_t(t) * n + i] = std::sin(angle) * scale;
+    }
+  });
+}
+
+namespace {
+
+// Rows of one sequence that are computed together: n_rows of each of some key-value heads, and the segments they see.
+struct Tile {
+  int sequence, first_row, n_rows, kv_head, n_heads;
+  int segment, end_segment;
+
+  int size() const { return n_heads * n_rows; }
+};
+
+// What the kernels want to know of a tile's rows.
+struct TileRows {
+  const float* q[kMaxAttentionRows];
+  float* y[kMaxAttentionRows];
+  float sink[kMaxAttentionRows];
+  int position[kMaxAttentionRows];
+  AttentionRows rows;
+
+  TileRows(const AttentionCall& c, const Tile& tile) {
+    int group = c.n_heads / c.kv.n_kv_heads;
+    for (int i = 0; i < tile.size(); i++) {
+      int r = tile.first_row + i % tile.n_rows, token = c.query_start[tile.sequence] + r / group;
+      int head = (tile.kv_head + i / tile.n_rows) * group + r % group;
+      size_t at = (size_t(token) * c.n_heads + head) * c.kv.head_dim;
+      q[i] = c.q + at, y[i] = c.y + at;
+      sink[i] = c.sinks ? c.sinks[head] : 0.0f;
+      if (i < tile.n_rows) position[i] = c.positions[token];
+    }
+    const int32_t* blocks = c.block_tables + size_t(tile.sequence) * c.n_table;
+    rows = {q, position, tile.n_rows, tile.kv_head, tile.n_heads, c.window, blocks, c.scale};
+  }
+};
+
+// Adds the tiles of one sequence and returns how many segments they have. Few rows go with `n_heads` heads at a time.
+int plan_sequence(const AttentionCall& c, int sequence, int n_heads, std::vector<Tile>& tiles) {
+  int group = c.n_heads / c.kv.n_kv_heads, start = c.query_start[sequence], n_segments = 0;
+  int n_rows = (c.query_start[sequence + 1] - start) * group, step = kMaxAttentionRows;
+  if (n_rows <= kStreamRows) n_heads = std::clamp(n_heads, 1, kMaxAttentionRows / std::max(n_rows, 1));
+  else n_heads = 1;
+  // The last rows have the most keys to read: start with them.
+  for (int row = (n_rows - 1) / step * step; row >= 0 && n_rows; row -= step) {
+    int count = std::min(step, n_rows - row), first = INT32_MAX, last = 0;
+    for (int t = start + row / group; t <= start + (row + count - 1) / group; t++)
+      first = std::min(first, c.positions[t]), last = std::max(last, c.positions[t]);
+    int segment = c.window && first >= c.window ? (first - c.window + 1) / kSegment : 0;
+    for (int h = 0; h < c.kv.n_kv_heads; h += n_heads, n_segments += last / kSegment + 1 - segment)
+      tiles.push_back({sequence, row, count, h, std::min(n_heads, c.kv.n_kv_heads - h), segment, last / kSegment + 1});
+  }
+  return n_segments;
+}
+
+float* grown(std::vector<float>& memory, size_t n) {
+  if (memory.size() < n) memory.resize(n);
+  return memory.data();
+}
+
+}  // namespace
+
+void Ops::attention(const AttentionCall& c) {
+  int width = c.kv.v_dim + kStateHead, n_segments = 0;
+  std::vector<Tile> tiles;
+  // All heads together are read fastest, but there must be something to do for every thread.
+  for (int n_heads = c.kv.n_kv_heads;; n_heads = (n_heads + 1) / 2) {
+    tiles.clear(), n_segments = 0;
+    for (int s = 0; s < c.n_sequences; s++) n_segments += plan_sequence(c, s, n_heads, tiles);
+    if (n_heads == 1 || n_segments >= 2 * pool_.size() - 1) break;
+  }
+  auto start = [&](const TileRows& t, float* totals) {
+    for (int r = 0; r < t.rows.n_heads * t.rows.n_rows; r++) {
+      float* total = totals + size_t(r) * width;
+      std::fill(total, total + width, 0.0f);
+      // A sink is a key without a value: it enters the denominator alone.
+      if (c.sinks) total[0] = t.sink[r] * 1.44269504f, total[1] = 1.0f;
+      else total[0] = -INFINITY;
+    }
+  };
+  auto fold = [&](const TileRows& t, const float* states, float* totals) {
+    for (int r = 0; r < t.rows.n_heads * t.rows.n_rows; r++)
+      kernels_->attention_fold(states + size_t(r) * width, c.kv.v_dim, totals + size_t(r) * width);
+  };
+  auto finish = [&](const TileRows& t, const float* totals) {
+    for (int r = 0; r < t.rows.n_heads * t.rows.n_rows; r++)
+      kernels_->attention_finish(totals + size_t(r) * width, c.kv.head_dim, t.y[r]);
+  };
+  thread_local std::vector<float> memory;
+  size_t scratch_floats = c.kv.scratch_floats();
+  if (int(tiles.size()) >= 8 * pool_.size() || n_segments == int(tiles.size()) || pool_.size() == 1) {
+    for_rows(int(tiles.size()), kAlone, [&](int i) {
+      const Tile& tile = tiles[i];
+      TileRows t(c, tile);
+      float* totals = grown(memory, scratch_floats + 2 * size_t(tile.size()) * width);
+      float *states = totals + size_t(tile.size()) * width, *scratch = states + size_t(tile.size()) * width;
+      start(t, totals);
+      for (int s = tile.segment; s < tile.end_segment; s++) {
+        kernels_->attention_segment(c.kv, t.rows, s, states, scratch);
+        fold(t, states, totals);
+      }
+      finish(t, totals);
+    });
+    return;
+  }
+  // Too few tiles to keep the threads busy: a segment a task, and whoever ends a tile's last one folds them all.
+  struct Part {
+    int tile, segment;
+    size_t states;
+  };
+  std::vector<Part> parts;
+  std::vector<size_t> first_state;
+  std::vector<std::atomic<int>> left(tiles.size());
+  size_t n_states = 0;
+  for (int i = 0; i < int(tiles.size()); i++) {
+    left[i] = tiles[i].end_segment - tiles[i].segment;
+    first_state.push_back(n_states);
+    for (int s = tiles[i].segment; s < tiles[i].end_segment; s++, n_states += tiles[i].size()) parts.push_back({i, s, n_states});
+  }
+  float* states = grown(states_, n_states * width);
+  for_rows(int(parts.size()), kAlone, [&](int i) {
+    const Part& part = parts[i];
+    const Tile& tile = tiles[part.tile];
+    TileRows t(c, tile);
+    float* totals = grown(memory, scratch_floats + size_t(tile.size()) * width);
+    kernels_->attention_segment(c.kv, t.rows, part.segment, states + part.states * width, totals + size_t(tile.size()) * width);
+    if (left[part.tile].fetch_sub(1, std::memory_order_acq_rel) > 1) return;
+    start(t, totals);
+    for (int s = 0; s < tile.end_segment - tile.segment; s++)
+      fold(t, states + (first_state[part.tile] + size_t(s) * tile.size()) * width, totals);
+    finish(t, totals);
+  });
+}
+
+}  // namespace gristmill

@@ -1,0 +1,454 @@
+// Attention over the paged cache, written once on the vector operations of a simd_*.h; kernels_impl.h comes before it.
+//
+// A row's keys are taken in segments of kSegment absolute positions. A segment gives a state (maximum, sum, output) that no
+// other segment and no other row has touched; states are then folded in order. So a row's bits depend on its position and
+// window alone, whichever rows are computed beside it and however segments are divided between threads.
+#pragma once
+#include <algorithm>
+#include <type_traits>
+
+#include "kernels_impl.h"
+
+namespace gristmill {
+namespace {
+
+// ---- types of the cache ---------------------------------------------------------------------------------------------
+
+// How a cache's numbers meet queries and probabilities. A block of keys is [head_dim / kStep, 16 positions, kStep], so that a
+// lane is a key; a block of values [16 positions / kStep, v_dim, kStep], so that a lane is a dimension.
+struct KvF32 {
+  static constexpr bool kQuantized = false;
+  using Element = float;
+  using Number = float;  // queries and probabilities
+  static constexpr int kStep = 1;
+  static F step(F acc, const Element* w, const Number* x) { return f_fma(f_load(w), f_set(*x), acc); }
+};
+
+struct KvF16 {
+  static constexpr bool kQuantized = false;
+  using Element = uint16_t;
+  using Number = float;
+  static constexpr int kStep = 1;
+  static F step(F acc, const Element* w, const Number* x) { return f_fma(f_of_half(w), f_set(*x), acc); }
+};
+
+struct KvBf16 {
+  static constexpr bool kQuantized = false;
+  using Element = uint16_t;
+  using Number = uint16_t;
+  static constexpr int kStep = 2;
+  static F step(F acc, const Element* w, const Number* x) { return f_dot2(acc, w, x); }
+};
+
+using KvPairs = std::conditional_t<kBf16Dot, KvBf16, KvF16>;
+
+// Int8 with a scale for each 32 numbers. A block of keys lies as a panel of Q8_0 weights does and meets int8 queries; values
+// become what the kernels without scales read.
+struct KvQ8 : std::conditional_t<kBf16Dot, KvBf16, KvF32> {
+  static constexpr bool kQuantized = true;
+};
+
+inline void numbers_of(const float* x, float scale, int n, float* y) {
+  for_lanes(n, [&](int i, int count) { f_store_n(y + i, f_mul(f_load_n(x + i, count), f_set(scale)), count); });
+}
+
+inline void numbers_of(const float* x, float scale, int n, uint16_t* y) {
+  for (int i = 0; i < n; i += kLanes) {
+    int count = n - i < kLanes ? n - i : kLanes;
+    float lanes[kLanes];
+    f_store(lanes, f_mul(f_load_n(x + i, count), f_set(scale)));
+    to_bf16(lanes, count, y + i);
+  }
+}
+
+// 2^x for x <= 0, to 1e-7 where probabilities stay float32 and to 4e-6 where they are rounded to bfloat16 anyway.
+template <class Number>
+inline F f_exp2(F x) {
+  x = f_max(f_set(-126.0f), x);  // NaN stays NaN
+  F n = f_round(x), r = f_sub(x, n), p;
+  if constexpr (std::is_same_v<Number, float>) {
+    p = f_set(1.535336188319500e-4f);
+    p = f_fma(p, r, f_set(1.339887440266574e-3f));
+    p = f_fma(p, r, f_set(9.618437357674640e-3f));
+    p = f_fma(p, r, f_set(5.550332471162809e-2f));
+    p = f_fma(p, r, f_set(2.402264791363012e-1f));
+    p = f_fma(p, r, f_set(6.931472028550421e-1f));
+  } else {
+    p = f_set(9.6713e-3f);
+    p = f_fma(p, r, f_set(5.5826e-2f));
+    p = f_fma(p, r, f_set(2.402214e-1f));
+    p = f_fma(p, r, f_set(6.9313e-1f));
+  }
+  p = f_fma(p, r, f_set(1.0f));
+  return f_mul(p, f_pow2(n));
+}
+
+inline float exp2_of(float x) {
+  float y[kLanes];
+  f_store(y, f_exp2<float>(f_set(x)));
+  return y[0];
+}
+
+constexpr int kAhead = 4096;  // bytes: int8 needs so much arithmetic that memory must be asked for early
+
+// ---- one segment ----------------------------------------------------------------------------------------------------
+
+// One segment as a tile of rows sees it. Rows are numbered head * n_rows + row.
+template <class T>
+struct Segment {
+  using Number = typename T::Number;
+  using Element = typename T::Element;
+
+  const KvLayer& kv;
+  int n_rows;                                // of each head
+  int start;                                 // position of the first key
+  size_t blocks[kSegment / kKvBlock];        // of the first key-value head, in heads
+  int low[kMaxAttentionRows], high[kMaxAttentionRows];  // keys [low, high) are what a row sees
+  float* states;
+  float* q;                                  // [rows, head_dim floats], scaled and in whatever form the keys meet
+  float* scores;                             // [rows, kScoreStride]
+  Element* plain;                            // [kSegment, v_dim], values without scales
+
+  const uint8_t* key_bytes(int block, int head) const { return kv.k + (blocks[block] + head) * kv.k_bytes(); }
+  const Element* keys(int block, int head) const { return reinterpret_cast<const Element*>(key_bytes(block, head)); }
+  const Number* query(int row) const { return reinterpret_cast<const Number*>(q + size_t(row) * kv.head_dim); }
+  const Element* values(int block, int head) const {
+    if constexpr (T::kQuantized) return plain + size_t(block) * kKvBlock * kv.v_dim;
+    return reinterpret_cast<const Element*>(kv.v + (blocks[block] + head) * kv.v_bytes());
+  }
+  float* state(int row) const { return states + size_t(row) * (kv.v_dim + kStateHead); }
+};
+
+// Keys [first, last) that some of a group's rows see.
+struct Range {
+  int first, last;
+  int first_block() const { return first / kKvBlock; }
+  int end_block() const { return (last + kKvBlock - 1) / kKvBlock; }
+};
+
+template <class T>
+inline Range range_of(const Segment<T>& s, int row, int n) {
+  Range range{kSegment, 0};
+  for (int r = row; r < row + n; r++) {
+    if (s.low[r] >= s.high[r]) continue;
+    if (s.low[r] < range.first) range.first = s.low[r];
+    if (s.high[r] > range.last) range.last = s.high[r];
+  }
+  return range;
+}
+
+// body(R, row) for groups of R rows, the largest first: kAttentionRows, 8, 4, 2, 1.
+template <int R = kAttentionRows, class Body>
+inline void for_groups(int n_rows, Body body, int row = 0) {
+  for (; row + R <= n_rows; row += R) body(std::integral_constant<int, R>(), row);
+  if constexpr (R > 1) for_groups<(R > 8 ? 8 : R > 4 ? 4 : R / 2)>(n_rows, body, row);
+}
+
+// Scores of R rows with the keys of V blocks, a lane a key: out[r * kScoreStride + key].
+template <class T, int R, int V>
+inline void block_scores(const Segment<T>& s, const int* blocks, int head, int row, float* out) {
+  int head_dim = s.kv.head_dim, stride = head_dim * int(sizeof(float) / sizeof(typename T::Number));
+  const typename T::Number* q = s.query(row);
+  const typename T::Element* keys[V];
+  for (int v = 0; v < V; v++) keys[v] = s.keys(blocks[v], head);
+  F acc[R][V];
+#pragma GCC unroll 16
+  for (int r = 0; r < R; r++)
+#pragma GCC unroll 8
+    for (int v = 0; v < V; v++) acc[r][v] = f_zero();
+  for (int d = 0; d < head_dim; d += T::kStep)
+#pragma GCC unroll 4
+    for (int v = 0; v < V; v++)
+#pragma GCC unroll 16
+      for (int r = 0; r < R; r++)
+        acc[r][v] = T::step(acc[r][v], keys[v] + size_t(d) * kKvBlock, q + size_t(r) * stride + d);
+#pragma GCC unroll 16
+  for (int r = 0; r < R; r++)
+#pragma GCC unroll 8
+    for (int v = 0; v < V; v++) f_store(out + r * kScoreStride + v * kKvBlock, acc[r][v]);
+}
+
+// A row's query for int8 keys: quants, then the scales of 32 each, then the sums of 16 each.
+struct QuantizedQuery {
+  int8_t* q;
+  float* scale;
+  int32_t* sum;
+  QuantizedQuery(float* memory, int n)
+      : q(reinterpret_cast<int8_t*>(memory)), scale(memory + n / 4), sum(reinterpret_cast<int32_t*>(scale + n / kBlock)) {}
+};
+
+// The same for int8 keys.
+template <int R, int V>
+inline void quantized_scores(const Segment<KvQ8>& s, const int* blocks, int head, int row, float* out) {
+  int n = s.kv.head_dim;
+  F acc[R][V];
+#pragma GCC unroll 16
+  for (int r = 0; r < R; r++)
+#pragma GCC unroll 8
+    for (int v = 0; v < V; v++) acc[r][v] = f_zero();
+  const uint8_t* keys[V];
+  for (int v = 0; v < V; v++) keys[v] = s.key_bytes(blocks[v], head);
+  for (int g = 0; g < n / kBlock; g++) {
+    I sum[R][V];
+    const int8_t* q[R];
+    float scale[R];
+#pragma GCC unroll 16
+    for (int r = 0; r < R; r++) {
+      QuantizedQuery query(s.q + size_t(row + r) * n, n);
+      q[r] = query.q + g * kBlock, scale[r] = query.scale[g];
+      I start = i_set(-kByteZero * (query.sum[2 * g] + query.sum[2 * g + 1]));
+#pragma GCC unroll 8
+      for (int v = 0; v < V; v++) sum[r][v] = start;
+    }
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; j++)
+#pragma GCC unroll 8
+      for (int v = 0; v < V; v++) {
+        U k = u_byte(u_load(keys[v] + 64 * j));
+        __builtin_prefetch(keys[v] + 64 * j + kAhead);
+#pragma GCC unroll 16
+        for (int r = 0; r < R; r++) sum[r][v] = i_dot4(sum[r][v], k, q[r] + 4 * j);
+      }
+#pragma GCC unroll 8
+    for (int v = 0; v < V; v++) {
+      F k_scale = f_of_half(reinterpret_cast<const uint16_t*>(keys[v] + 512));
+#pragma GCC unroll 16
+      for (int r = 0; r < R; r++) acc[r][v] = f_fma(f_of_i(sum[r][v]), f_mul(k_scale, f_set(scale[r])), acc[r][v]);
+      keys[v] += 512 + 2 * kKvBlock;
+    }
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < R; r++)
+#pragma GCC unroll 8
+    for (int v = 0; v < V; v++) f_store(out + r * kScoreStride + v * kKvBlock, acc[r][v]);
+}
+
+template <class T, int R, int V>
+inline void scores_of(const Segment<T>& s, const int* blocks, int head, int row, float* out) {
+  if constexpr (T::kQuantized) quantized_scores<R, V>(s, blocks, head, row, out);
+  else block_scores<T, R, V>(s, blocks, head, row, out);
+}
+
+// Puts one head's values of a block, multiplied by their scales, where Segment::values looks for them.
+template <class T>
+inline void unpack_values(const Segment<T>& s, int block, int head) {
+  if constexpr (T::kQuantized) {
+    int v_dim = s.kv.v_dim;
+    const uint8_t* bytes = s.kv.v + (s.blocks[block] + head) * s.kv.v_bytes();
+    const uint16_t* scales = reinterpret_cast<const uint16_t*>(bytes + kKvBlock * v_dim);
+    auto* out = const_cast<typename T::Element*>(s.values(block, head));
+    for (int g = 0; g < v_dim / kBlock; g++) {
+      float scale[kKvBlock];
+      f_store(scale, f_of_half(scales + g * kKvBlock));
+      for (int j = 0; j < kKvBlock; j += T::kStep) {
+        F a = f_set(scale[j]);
+        if (T::kStep == 2) {
+          float lanes[kLanes];
+          for (int i = 0; i < kLanes; i += 2) std::memcpy(lanes + i, scale + j, 8);
+          a = f_load(lanes);
+        }
+        size_t at = (size_t(j / T::kStep) * v_dim + g * kBlock) * T::kStep;
+        __builtin_prefetch(bytes + at + kAhead);
+#pragma GCC unroll 4
+        for (int i = 0; i < kBlock * T::kStep; i += kLanes) {
+          F x = f_mul(f_of_i8(bytes + at + i), a);
+          if constexpr (std::is_same_v<typename T::Element, float>) f_store(out + at + i, x);
+          else bf16_of_f(out + at + i, x);
+        }
+      }
+    }
+  }
+}
+
+// Turns a row's scores, computed for whole blocks of `range`, into probabilities in the same place, 0 outside [low, high).
+template <class Number>
+inline void softmax(float* s, int low, int high, Range range, float* state) {
+  int first = range.first_block() * kKvBlock, last = range.end_block() * kKvBlock;
+  F peak = f_set(-INFINITY);
+  for (int i = first; i < last; i += kLanes) {
+    F x = f_load(s + i);
+    if (i < low || i + kLanes > high) f_store(s + i, x = f_between(x, low - i, high - i, f_set(-INFINITY)));
+    peak = f_max(peak, x);
+  }
+  float top = low < high ? f_peak(peak) : 0.0f;
+  F total = f_zero();
+  Number* p = reinterpret_cast<Number*>(s);  // not wider than the scores: what is written has been read
+  for (int i = first; i < last; i += kLanes) {
+    F x = f_exp2<Number>(f_sub(f_load(s + i), f_set(top)));
+    if (i < low || i + kLanes > high) x = f_between(x, low - i, high - i, f_zero());
+    total = f_add(total, x);
+    if constexpr (std::is_same_v<Number, float>) f_store(p + i, x);
+    else bf16_of_f(p + i, x);
+  }
+  state[0] = top;
+  state[1] = low < high ? f_sum(total) : 0.0f;
+}
+
+// out[r] += p[r] values for V vectors of dimensions and n steps of keys; `stride` numbers from one row of p to the next.
+template <class T, int V, int R>
+__attribute__((always_inline)) inline void value_steps(F (&acc)[R][V], const typename T::Element* w,
+                                                       const typename T::Number* p, int n, int v_dim) {
+  constexpr int kStride = kScoreStride * int(sizeof(float) / sizeof(typename T::Number));
+  for (int j = 0; j < n; j++, p += T::kStep, w += size_t(v_dim) * T::kStep)
+#pragma GCC unroll 8
+    for (int v = 0; v < V; v++)
+#pragma GCC unroll 16
+      for (int r = 0; r < R; r++) acc[r][v] = T::step(acc[r][v], w + v * kLanes * T::kStep, p + r * kStride);
+}
+
+// Adds the values of blocks [b, b_end) to R rows' outputs from dimension d on, keys in order.
+template <class T, int R, int V>
+inline void block_values(const Segment<T>& s, int head, int row, Range range, int b, int b_end, int d) {
+  constexpr int kSteps = kKvBlock / T::kStep;
+  const auto* p = reinterpret_cast<const typename T::Number*>(s.scores + size_t(row) * kScoreStride);
+  int v_dim = s.kv.v_dim;
+  float* out = s.state(row) + kStateHead + d;
+  size_t width = size_t(v_dim) + kStateHead;
+  F acc[R][V];
+#pragma GCC unroll 16
+  for (int r = 0; r < R; r++)
+#pragma GCC unroll 8
+    for (int v = 0; v < V; v++) acc[r][v] = f_load(out + r * width + v * kLanes);
+  for (; b < b_end; b++) {
+    int j = b * kSteps < range.first / T::kStep ? range.first / T::kStep : b * kSteps;
+    int end = (b + 1) * kSteps < range.last / T::kStep ? (b + 1) * kSteps : range.last / T::kStep;
+    const typename T::Element* w = s.values(b, head) + d * T::kStep;
+    value_steps<T, V, R>(acc, w + size_t(j - b * kSteps) * v_dim * T::kStep, p + j * T::kStep, end - j, v_dim);
+    if (T::kStep == 2 && range.last % 2 && end < (b + 1) * kSteps) {  // the last key's partner may never have been written
+      const typename T::Element* pairs = w + size_t(end - b * kSteps) * v_dim * 2;
+      typename T::Element tail[V * kLanes * 2];
+      for (int i = 0; i < V * kLanes; i++) tail[2 * i] = pairs[2 * i], tail[2 * i + 1] = 0;
+      value_steps<T, V, R>(acc, tail, p + end * T::kStep, 1, v_dim);
+    }
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < R; r++)
+#pragma GCC unroll 8
+    for (int v = 0; v < V; v++) f_store(out + r * width + v * kLanes, acc[r][v]);
+}
+
+// A power of two: how many vectors go beside so many rows.
+constexpr int vectors_beside(int rows) {
+  int v = 1;
+  while (v < 8 && 2 * v * rows <= kAttentionAccumulators) v *= 2;
+  return v;
+}
+
+template <class T, int R>
+inline void group_values(const Segment<T>& s, int head, int row, Range range, int b, int b_end) {
+  constexpr int V = vectors_beside(R);
+  int d = 0;
+  for (; d + V * kLanes <= s.kv.v_dim; d += V * kLanes) block_values<T, R, V>(s, head, row, range, b, b_end, d);
+  for (; d < s.kv.v_dim; d += kLanes) block_values<T, R, 1>(s, head, row, range, b, b_end, d);
+}
+
+// Few rows: the cache is read in its own order, block after block with all heads, as only long streams are read at full speed.
+template <class T>
+void stream_segment(const Segment<T>& s, int n_heads) {
+  Range range = range_of(s, 0, s.n_rows);
+  for (int b = range.first_block(); b < range.end_block(); b++)
+    for (int h = 0; h < n_heads; h++)
+      for_groups(s.n_rows, [&](auto R, int r) {
+        int row = h * s.n_rows + r;
+        scores_of<T, R, 1>(s, &b, h, row, s.scores + size_t(row) * kScoreStride + b * kKvBlock);
+      });
+  for (int row = 0; row < n_heads * s.n_rows; row++) {
+    int r = row % s.n_rows;
+    softmax<typename T::Number>(s.scores + size_t(row) * kScoreStride, s.low[r], s.high[r], range, s.state(row));
+  }
+  int step = s.n_rows > 2 ? 2 : 1;
+  auto values = [&](auto max_rows) {  // so few rows that all dimensions fit beside each other
+    for (int b = range.first_block(); b < range.end_block(); b += step)
+      for (int h = 0; h < n_heads; h++) {
+        int end = b + step < range.end_block() ? b + step : range.end_block();
+        for (int i = b; i < end; i++) unpack_values(s, i, h);
+        for_groups<max_rows>(s.n_rows, [&](auto R, int r) { group_values<T, R>(s, h, h * s.n_rows + r, range, b, end); });
+      }
+  };
+  if (s.kv.v_dim <= 4 * kLanes) values(std::integral_constant<int, kAttentionRows < 4 ? kAttentionRows : 4>());
+  else values(std::integral_constant<int, kAttentionRows < 2 ? kAttentionRows : 2>());
+}
+
+// Many rows of one head: a group of rows after another over all of the segment, which stays in the processor's cache.
+template <class T>
+void tile_segment(Segment<T>& s) {
+  float* scores = s.scores;
+  Range all = range_of(s, 0, s.n_rows);
+  for (int b = all.first_block(); b < all.end_block(); b++) unpack_values(s, b, 0);
+  for_groups(s.n_rows, [&](auto R, int row) {
+    constexpr int kMost = T::kQuantized && R > 4 ? 1 : 4, V = vectors_beside(R) < kMost ? vectors_beside(R) : kMost;
+    Range range = range_of(s, row, R);
+    s.scores = scores - size_t(row) * kScoreStride;  // every group uses the same memory
+    for (int b = range.first_block(); b < range.end_block(); b += V) {
+      int blocks[V];
+      for (int v = 0; v < V; v++) blocks[v] = b + v < range.end_block() ? b + v : b;
+      scores_of<T, R, V>(s, blocks, 0, row, scores + b * kKvBlock);
+    }
+    for (int r = row; r < row + R; r++)
+      softmax<typename T::Number>(s.scores + size_t(r) * kScoreStride, s.low[r], s.high[r], range, s.state(r));
+    group_values<T, R>(s, 0, row, range, range.first_block(), range.end_block());
+  });
+  s.scores = scores;
+}
+
+template <class T>
+inline void put_query(const float* x, float scale, int n, float* memory) {
+  if constexpr (T::kQuantized) {
+    QuantizedQuery query(memory, n);
+    quantize(x, n, query.q, query.scale, query.sum);
+    for (int g = 0; g < n / kBlock; g++) query.scale[g] *= scale;
+  } else {
+    numbers_of(x, scale, n, reinterpret_cast<typename T::Number*>(memory));
+  }
+}
+
+template <class T>
+void segment_states(const KvLayer& kv, const AttentionRows& rows, int number, float* states, float* memory) {
+  Segment<T> s{kv, rows.n_rows, number * kSegment, {}, {}, {}, states, nullptr, nullptr, nullptr};
+  int n = rows.n_heads * rows.n_rows, last = 0;
+  s.scores = memory;
+  s.q = memory + size_t(kMaxAttentionRows) * kScoreStride;
+  s.plain = reinterpret_cast<typename T::Element*>(s.q + size_t(kMaxAttentionRows) * kv.head_dim);
+  for (int row = 0; row < n; row++) {
+    put_query<T>(rows.q[row], rows.scale * 1.44269504f, kv.head_dim, s.q + size_t(row) * kv.head_dim);
+    std::fill(s.state(row), s.state(row) + kStateHead + kv.v_dim, 0.0f);
+  }
+  for (int r = 0; r < rows.n_rows; r++) {
+    int position = rows.position[r], begin = rows.window && position >= rows.window ? position - rows.window + 1 : 0;
+    s.low[r] = begin > s.start ? begin - s.start : 0;
+    s.high[r] = position + 1 - s.start < kSegment ? position + 1 - s.start : kSegment;
+    last = s.high[r] > last ? s.high[r] : last;
+  }
+  for (int b = 0; b * kKvBlock < last; b++)
+    s.blocks[b] = size_t(rows.blocks[s.start / kKvBlock + b]) * kv.n_kv_heads + rows.kv_head;
+  if (rows.n_rows <= kStreamRows) stream_segment<T>(s, rows.n_heads);
+  else tile_segment<T>(s);
+}
+
+// ---- what the table offers ------------------------------------------------------------------------------------------
+
+void attention_segment(const KvLayer& kv, const AttentionRows& rows, int segment, float* states, float* scratch) {
+  if (kv.type == KvType::Q8_0) segment_states<KvQ8>(kv, rows, segment, states, scratch);
+  else if (kv.type == KvType::BF16) segment_states<KvPairs>(kv, rows, segment, states, scratch);
+  else if (kv.type == KvType::F16) segment_states<KvF16>(kv, rows, segment, states, scratch);
+  else segment_states<KvF32>(kv, rows, segment, states, scratch);
+}
+
+// total := total and state together. A state without keys has the sum 0 and changes nothing.
+void attention_fold(const float* state, int v_dim, float* total) {
+  if (state[1] == 0.0f) return;
+  float top = state[0] > total[0] ? state[0] : total[0];
+  float keep = total[1] == 0.0f ? 0.0f : exp2_of(total[0] - top), take = exp2_of(state[0] - top);
+  total[0] = top;
+  total[1] = total[1] * keep + state[1] * take;
+  for (int d = kStateHead; d < v_dim + kStateHead; d += kLanes)
+    f_store(total + d, f_fma(f_load(state + d), f_set(take), f_mul(f_load(total + d), f_set(keep))));
+}
+
+void attention_finish(const float* total, int n, float* y) {
+  F inverse = f_set(1.0f / total[1]);
+  for_lanes(n, [&](int d, int count) { f_store_n(y + d, f_mul(f_load(total + kStateHead + d), inverse), count); });
+}
+
+}  // namespace
+}  // namespace gristmill

@@ -1,0 +1,223 @@
+"""Attention and the key-value cache against their numpy reference, on every instruction set of this machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from gristmill import _kernels
+from gristmill.ops.cpu import CpuOps
+from gristmill.ops.interface import BLOCK_SIZE
+from gristmill.ops.reference import ReferenceOps
+from gristmill.types import Batch, RopeConfig
+
+REFERENCE = ReferenceOps()
+KV_TYPES = ("f32", "f16", "q8_0")
+N_BLOCKS = 160
+F32 = NDArray[np.float32]
+
+
+def isas() -> list[str]:
+    there = []
+    for isa in ("avx512", "avx2", "neon", "portable"):
+        try:
+            _kernels.Ops(1, isa)
+        except ValueError:
+            continue
+        there.append(isa)
+    return there
+
+
+@pytest.fixture(params=isas(), scope="module")
+def cpu(request: pytest.FixtureRequest) -> CpuOps:
+    return CpuOps(2, request.param)
+
+
+def batch_of(lengths: list[tuple[int, int]], n_blocks: int, seed: int = 0) -> Batch:
+    """Sequences of (tokens before this step, tokens in it) whose blocks lie in random order."""
+    free = list(np.random.default_rng(seed).permutation(n_blocks))
+    width = max(-(-(done + new) // BLOCK_SIZE) for done, new in lengths)
+    tables = np.zeros((len(lengths), width), np.int32)
+    positions, slots = [], []
+    for s, (done, new) in enumerate(lengths):
+        for b in range(-(-(done + new) // BLOCK_SIZE)):
+            tables[s, b] = free.pop()
+        p = np.arange(done, done + new)
+        positions.append(p)
+        slots.append(tables[s, p // BLOCK_SIZE] * BLOCK_SIZE + p % BLOCK_SIZE)
+    starts = np.cumsum([0, *(new for _, new in lengths)]).astype(np.int32)
+    lens = np.array([done + new for done, new in lengths], np.int32)
+    none = np.zeros(0, np.float32)
+    flat = np.concatenate(positions).astype(np.int32)
+    where = np.concatenate(slots).astype(np.int32)
+    return Batch(flat, flat, where, starts, lens, tables, none, none, none, none, none, none, none)
+
+
+def whole(batch: Batch) -> Batch:
+    """The same sequences with all their tokens in the step."""
+    lens = [int(n) for n in batch.seq_lens]
+    positions = np.concatenate([np.arange(n) for n in lens]).astype(np.int32)
+    owner = np.repeat(np.arange(len(lens)), lens)
+    slots = (batch.block_tables[owner, positions // BLOCK_SIZE] * BLOCK_SIZE + positions % BLOCK_SIZE).astype(np.int32)
+    starts = np.cumsum([0, *lens]).astype(np.int32)
+    return replace(batch, tokens=positions, positions=positions, slots=slots, query_start=starts)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    heads: int
+    kv_heads: int
+    head_dim: int
+
+    @property
+    def width(self) -> int:
+        return (self.heads + 2 * self.kv_heads) * self.head_dim
+
+
+SHAPES = (Shape(4, 4, 20), Shape(8, 1, 64), Shape(6, 2, 24), Shape(5, 5, 128), Shape(80, 2, 16), Shape(6, 1, 96))
+CASES = [(t, s) for t in KV_TYPES for s in SHAPES if t != "q8_0" or s.head_dim % 32 == 0]
+
+
+def store(ops: CpuOps | ReferenceOps, shape: Shape, kv: object, qkv: F32, slots: NDArray[np.int32]) -> None:
+    """Keys and values as they are: no norm, no rotation."""
+    angles = np.ones((len(qkv), shape.head_dim // 2), np.float32), np.zeros((len(qkv), shape.head_dim // 2), np.float32)
+    ops.store_qkv(qkv, None, None, 1e-6, angles, kv, slots)  # type: ignore[arg-type]
+
+
+def filled(ops: CpuOps | ReferenceOps, shape: Shape, kv_type: str, batch: Batch, fill: int = 0) -> object:
+    """A cache with random keys and values of all tokens; whatever else it holds are bytes of `fill`."""
+    kv = ops.kv_layer(N_BLOCKS, shape.kv_heads, shape.head_dim, kv_type)
+    if isinstance(kv, _kernels.KvLayer):
+        kv.fill(fill)
+    everything = whole(batch)
+    qkv = np.random.default_rng(9).normal(size=(len(everything.positions), shape.width)).astype(np.float32)
+    store(ops, shape, kv, qkv, everything.slots)
+    return kv
+
+
+def queries(shape: Shape, n_tokens: int) -> F32:
+    return np.random.default_rng(1).normal(size=(n_tokens, shape.heads * shape.head_dim)).astype(np.float32)
+
+
+def tolerance(cpu: CpuOps, kv_type: str) -> float:
+    """Largest error where values are of order 1: float32 differs by the order of additions, f16 on AVX-512 by bfloat16's
+    8 bits, and with q8_0 the queries too are rounded to int8."""
+    return {"f32": 2e-5, "f16": 2e-2 if cpu.isa == "avx512" else 2e-3, "q8_0": 4e-2}[kv_type]
+
+
+STEPS = {
+    "one at a time": [(130, 1), (0, 1), (511, 1), (512, 1), (1030, 1)],
+    "prompts": [(0, 37), (63, 5), (500, 40), (1000, 70)],
+    "mixed": [(0, 37), (130, 1), (63, 5), (0, 1), (90, 40), (1023, 2)],
+}
+
+
+@pytest.mark.parametrize(("kv_type", "shape"), CASES)
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(("window", "with_sinks"), [(0, False), (19, True), (600, False), (0, True)])
+def test_attention(cpu: CpuOps, kv_type: str, shape: Shape, step: str, window: int, with_sinks: bool) -> None:
+    batch = batch_of(STEPS[step], N_BLOCKS)
+    q = queries(shape, len(batch.positions))
+    sinks = np.random.default_rng(2).normal(size=shape.heads).astype(np.float32) if with_sinks else None
+    exact = filled(REFERENCE, shape, "q8_0" if kv_type == "q8_0" else "f32", batch)
+    expected = REFERENCE.attention(q, exact, batch, window, sinks)  # type: ignore[arg-type]
+    actual = cpu.attention(q, filled(cpu, shape, kv_type, batch), batch, window, sinks)  # type: ignore[arg-type]
+    assert np.abs(actual - expected).max() < tolerance(cpu, kv_type)
+
+
+@pytest.mark.parametrize("kv_type", KV_TYPES)
+@pytest.mark.parametrize("step", STEPS)
+def test_attention_never_reads_what_no_one_wrote(cpu: CpuOps, kv_type: str, step: str) -> None:
+    """Blocks beyond a sequence, and positions after its last one, may hold anything: here NaN."""
+    shape, batch = Shape(4, 2, 32), batch_of(STEPS[step], N_BLOCKS)
+    q = queries(shape, len(batch.positions))
+    clean, poisoned = (filled(cpu, shape, kv_type, batch, fill) for fill in (0, 0xFF))
+    for window in (0, 19):
+        expected = cpu.attention(q, clean, batch, window, None)  # type: ignore[arg-type]
+        assert np.isfinite(expected).all()
+        np.testing.assert_array_equal(cpu.attention(q, poisoned, batch, window, None), expected)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kv_type", KV_TYPES)
+@pytest.mark.parametrize("shape", [Shape(4, 2, 32), Shape(16, 2, 64), Shape(3, 3, 128)])
+@pytest.mark.parametrize("window", [0, 600])
+def test_any_cut_gives_the_same_bits(cpu: CpuOps, kv_type: str, shape: Shape, window: int) -> None:
+    """A prompt at once, in pieces and token by token, alone and beside others, with one to five threads."""
+    batch = batch_of([(0, 1100), (0, 530)], N_BLOCKS)
+    q = queries(shape, 1630)
+    kv = filled(cpu, shape, kv_type, batch)
+    at_once = cpu.attention(q, kv, batch, window, None)  # type: ignore[arg-type]
+    for threads in (1, 2, 5):
+        ops = CpuOps(threads, cpu.isa)
+        for first, last in [(0, 530), (530, 533), (533, 534), (1023, 1024), (1024, 1025), (1050, 1100), (1099, 1100)]:
+            both = last <= 530 or threads == 5
+            part = batch_of([(first, last - first), (first % 500, 17)][: 1 + both], N_BLOCKS)
+            part = replace(part, block_tables=batch.block_tables[: 1 + both])
+            rows = np.arange(first, last)
+            if both:
+                rows = np.concatenate([rows, 1100 + first % 500 + np.arange(17)])
+            np.testing.assert_array_equal(ops.attention(q[rows], kv, part, window, None), at_once[rows])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kv_type", KV_TYPES)
+@pytest.mark.parametrize("with_norms", [False, True])
+def test_store_qkv(cpu: CpuOps, kv_type: str, with_norms: bool) -> None:
+    """Queries directly; keys and values through what attention makes of them."""
+    shape, batch = Shape(6, 2, 32), batch_of([(0, 37), (0, 3)], 10)
+    rng = np.random.default_rng(0)
+    qkv = rng.normal(size=(40, shape.width)).astype(np.float32)
+    norms = [rng.uniform(0.5, 1.5, shape.head_dim).astype(np.float32) if with_norms else None for _ in range(2)]
+    rope = RopeConfig(tuple(float(x) for x in 1e4 ** -(np.arange(16) / 16)), 1.3)
+    q, y = [], []
+    for ops in (cpu, REFERENCE):
+        kv = ops.kv_layer(10, shape.kv_heads, shape.head_dim, kv_type)
+        angles = ops.rope_angles(batch.positions, rope)
+        q.append(ops.store_qkv(qkv, norms[0], norms[1], 1e-5, angles, kv, batch.slots))  # type: ignore[arg-type]
+        y.append(ops.attention(q[-1], kv, batch, 0, None))  # type: ignore[arg-type]
+    np.testing.assert_allclose(q[0], q[1], rtol=1e-5, atol=1e-5)
+    assert np.abs(y[0] - y[1]).max() < 3 * tolerance(cpu, kv_type)
+
+
+def test_one_key_gives_its_value(cpu: CpuOps) -> None:
+    """What is stored comes back: with a window of 1 the output is the value, exactly where its bits fit the cache."""
+    shape, batch = Shape(2, 2, 96), batch_of([(0, 40)], 4)
+    qkv = (np.random.default_rng(3).integers(-128, 128, (40, shape.width)) / 64).astype(np.float32)
+    qkv[:, ::32] = 127 / 64  # the largest of each block, so that int8 too is exact
+    qkv = np.maximum(qkv, np.float32(-127 / 64))
+    for kv_type in KV_TYPES:
+        kv = cpu.kv_layer(4, 2, 96, kv_type)
+        kv.fill(0xFF)
+        store(cpu, shape, kv, qkv, batch.slots)
+        y = cpu.attention(queries(shape, 40), kv, batch, 1, None)
+        np.testing.assert_array_equal(y, qkv[:, -192:])
+
+
+def test_a_wrong_argument_is_an_error_and_not_a_crash(cpu: CpuOps) -> None:
+    batch = batch_of([(0, 5)], 8)
+    kv = cpu.kv_layer(1, 2, 16, "f16")
+    with pytest.raises(ValueError, match="block id"):
+        cpu.attention(np.ones((5, 64), np.float32), kv, batch, 0, None)
+    with pytest.raises(ValueError, match="slot"):
+        store(cpu, Shape(2, 2, 16), kv, np.ones((1, 96), np.float32), np.array([16], np.int32))
+    with pytest.raises(ValueError, match="head_dim"):
+        cpu.kv_layer(1, 2, 15, "f16")
+    with pytest.raises(ValueError, match="use f16"):
+        cpu.kv_layer(1, 2, 48, "q8_0")
+    with pytest.raises(ValueError, match="type"):
+        cpu.kv_layer(1, 2, 16, "f8")
+
+
+def test_q8_0_halves_the_memory(cpu: CpuOps) -> None:
+    sizes = {kv_type: cpu.kv_layer(64, 2, 64, kv_type).n_bytes for kv_type in KV_TYPES}
+    assert sizes["f32"] == 2 * sizes["f16"]
+    assert sizes["q8_0"] <= 0.54 * sizes["f16"]
+
+
+def test_rope_angles(cpu: CpuOps) -> None:
+    rope = RopeConfig(tuple(float(x) for x in 5e5 ** -(np.arange(20) / 20)), 1.3)
+    positions = np.array([0, 1, 77, 4095, 131071], np.int32)
+    for actual, expected in zip(cpu.rope_angles(positions, rope), REFERENCE.rope_angles(positions, rope), strict=True):
+        np.testing.assert_allclose(actual, expected, atol=1e-6)
