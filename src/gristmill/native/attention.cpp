@@ -97,7 +97,8 @@ void Ops::store_qkv(const StoreCall& c) {
     const float *row = c.qkv + size_t(t) * width, *cos = c.cos + size_t(t) * (n / 2), *sin = c.sin + size_t(t) * (n / 2);
     thread_local std::vector<float> head;
     head.resize(n);
-    Writer writer{*kernels_, c.kv, c.slots[t] % kKvBlock, c.kv.type == KvType::BF16 || c.kv.type == KvType::Q8_0 ? kernels_->kv_step : 1, {}};
+    bool pairs = c.kv.type == KvType::BF16 || c.kv.type == KvType::Q8_0;
+    Writer writer{*kernels_, c.kv, c.slots[t] % kKvBlock, pairs ? kernels_->kv_step : 1, {}};
     size_t first = size_t(c.slots[t] / kKvBlock) * n_kv;
     for (int h = 0; h < c.n_heads + n_kv; h++) {
       bool is_q = h < c.n_heads;
