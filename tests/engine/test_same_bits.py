@@ -7,10 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gguf import GGMLQuantizationType as Type
+from engine_models import checkpoint, isas
 from numpy.typing import NDArray
-from oracles.families import save
-from oracles.gguf_files import save_gguf
 
 from gristmill.engine.batch import Part, build
 from gristmill.engine.runner import Runner
@@ -57,26 +55,6 @@ class Machine:
     def run(self, tokens: list[int], cuts: list[int]) -> NDArray[np.float32]:
         sequence = self.sequence(tokens)
         return np.concatenate([self.step([(sequence, n)])[0] for n in cuts])
-
-
-def checkpoint(folder: Path, model: str, qtype: str) -> Path:
-    path = folder / f"{model}-{qtype}.gguf"
-    if not path.exists():
-        mixed = qtype == "MXFP4"
-        choose = (lambda name: Type.MXFP4 if "_exps" in name else Type.Q8_0) if mixed else Type[qtype]
-        save_gguf(save(model, folder / f"{model}-{qtype}"), path, choose)
-    return path
-
-
-def isas() -> list[str]:
-    there = []
-    for isa in ("avx512", "avx2", "neon", "portable"):
-        try:
-            CpuOps(1, isa)
-        except ValueError:
-            continue
-        there.append(isa)
-    return there
 
 
 @pytest.fixture(scope="module")

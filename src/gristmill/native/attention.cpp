@@ -11,16 +11,6 @@ namespace gristmill {
 
 namespace {
 
-// Su et al., RoFormer (arXiv:2104.09864): turns the pair (x[i], x[i + n/2]) by the angle of i.
-void rotate(float* x, const float* cos, const float* sin, int n) {
-  int half = n / 2;
-  for (int i = 0; i < half; i++) {
-    float a = x[i], b = x[i + half];
-    x[i] = a * cos[i] - b * sin[i];
-    x[i + half] = b * cos[i] + a * sin[i];
-  }
-}
-
 // Writes one position's numbers of a head into its block of the cache. step: 2 where numbers lie in pairs.
 struct Writer {
   const Kernels& kernels;
@@ -30,16 +20,21 @@ struct Writer {
 
   void key(const float* x, uint8_t* block) {
     if (kv.type == KvType::Q8_0) return quantized_key(x, block);
-    put(x, block, kv.head_dim, [this](int i) { return (size_t(i / step) * kKvBlock + offset) * step + i % step; });
+    const int at = offset;
+    if (step == 2) put(x, block, [at](int i) { return (i / 2 * kKvBlock + at) * 2 + i % 2; });
+    else put(x, block, [at](int i) { return i * kKvBlock + at; });
   }
   void value(const float* x, uint8_t* block) {
     if (kv.type == KvType::Q8_0) return quantized_value(x, block);
-    put(x, block, kv.head_dim, [this](int i) { return (size_t(offset / step) * kv.v_dim + i) * step + offset % step; });
+    const int first = offset / step * step * kv.v_dim + offset % step;
+    if (step == 2) put(x, block, [first](int i) { return first + 2 * i; });
+    else put(x, block, [first](int i) { return first + i; });
   }
 
  private:
   template <class Where>
-  void put(const float* x, uint8_t* block, int n, Where where) {
+  void put(const float* x, uint8_t* block, Where where) {
+    const int n = kv.head_dim;
     if (kv.type == KvType::F32) {
       for (int i = 0; i < n; i++) reinterpret_cast<float*>(block)[where(i)] = x[i];
       return;
@@ -48,7 +43,8 @@ struct Writer {
     auto* small = reinterpret_cast<uint16_t*>(memory.data());
     if (kv.type == KvType::BF16) kernels.to_bf16(x, n, small);
     else kernels.to_half(x, n, small);
-    for (int i = 0; i < n; i++) reinterpret_cast<uint16_t*>(block)[where(i)] = small[i];
+    auto* __restrict to = reinterpret_cast<uint16_t*>(block);
+    for (int i = 0; i < n; i++) to[where(i)] = small[i];
   }
   struct Quants {
     const int8_t* q;
@@ -93,10 +89,8 @@ KvStore::KvStore(const KvLayer& shape, int n_blocks) : layer(shape), n_blocks(n_
 
 void Ops::store_qkv(const StoreCall& c) {
   int n = c.kv.head_dim, n_kv = c.kv.n_kv_heads, width = (c.n_heads + 2 * n_kv) * n;
-  for_rows(c.n_tokens, width, [&](int t) {
+  auto store = [&](int t, std::vector<float>& head) {
     const float *row = c.qkv + size_t(t) * width, *cos = c.cos + size_t(t) * (n / 2), *sin = c.sin + size_t(t) * (n / 2);
-    thread_local std::vector<float> head;
-    head.resize(n);
     bool pairs = c.kv.type == KvType::BF16 || c.kv.type == KvType::Q8_0;
     Writer writer{*kernels_, c.kv, c.slots[t] % kKvBlock, pairs ? kernels_->kv_step : 1, {}};
     size_t first = size_t(c.slots[t] / kKvBlock) * n_kv;
@@ -106,11 +100,17 @@ void Ops::store_qkv(const StoreCall& c) {
       float* x = is_q ? c.q + (size_t(t) * c.n_heads + h) * n : head.data();
       if (norm) kernels_->rms_norm(row + size_t(h) * n, norm, n, c.eps, x);
       else std::memcpy(x, row + size_t(h) * n, size_t(n) * 4);
-      rotate(x, cos, sin, n);
+      kernels_->rotate(x, cos, sin, n);
       if (!is_q) writer.key(x, c.kv.k + (first + h - c.n_heads) * c.kv.k_bytes());
     }
     for (int h = 0; h < n_kv; h++)
       writer.value(row + size_t(c.n_heads + n_kv + h) * n, c.kv.v + (first + h) * c.kv.v_bytes());
+  };
+  // A thread takes neighbours, which share cache lines.
+  for_rows((c.n_tokens + kKvBlock - 1) / kKvBlock, int64_t(width) * kKvBlock, [&](int i) {
+    thread_local std::vector<float> head;
+    head.resize(n);
+    for (int t = i * kKvBlock; t < std::min(c.n_tokens, (i + 1) * kKvBlock); t++) store(t, head);
   });
 }
 

@@ -128,6 +128,16 @@ void scaled_add(const float* x, float a, float* y, int n) {
   });
 }
 
+// Su et al., RoFormer (arXiv:2104.09864): turns the pair (x[i], x[i + n / 2]) by the angle of i.
+void rotate(float* x, const float* cos, const float* sin, int n) {
+  int half = n / 2;
+  for_lanes(half, [&](int i, int count) {
+    F a = f_load_n(x + i, count), b = f_load_n(x + half + i, count), c = f_load_n(cos + i, count), s = f_load_n(sin + i, count);
+    f_store_n(x + i, f_fnma(b, s, f_mul(a, c)), count);
+    f_store_n(x + half + i, f_fma(a, s, f_mul(b, c)), count);
+  });
+}
+
 int argmax(const float* x, int n) {
   constexpr int kStretch = 1024;
   int best = 0;
@@ -156,7 +166,7 @@ constexpr Kernels kKernels = {
     {plain_linear<PlainF32>, plain_linear<PlainF16>, plain_linear<PlainBf16>, blocked_linear<TypeQ8_0>,
      blocked_linear<TypeQ8F>, blocked_linear<TypeQ4_0>, blocked_linear<TypeQ4_K>, blocked_linear<TypeQ5_K>,
      blocked_linear<TypeQ6_K>, blocked_linear<TypeMxfp4>},
-    quantize_tile, quantize, to_bf16, rms_norm, swiglu, add, scaled_add, argmax, to_half, from_half, kBf16Dot ? 2 : 1,
+    quantize_tile, quantize, to_bf16, rms_norm, swiglu, add, scaled_add, rotate, argmax, to_half, from_half, kBf16Dot ? 2 : 1,
     attention_segment, attention_fold, attention_finish, &kPeaks,
 };
 

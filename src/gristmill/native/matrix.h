@@ -168,6 +168,7 @@ struct Kernels {
   void (*swiglu)(const float* gate, const float* up, int n, float limit, float* y);
   void (*add)(const float* x, float* y, int n);                    // y += x
   void (*scaled_add)(const float* x, float a, float* y, int n);    // y += a x
+  void (*rotate)(float* x, const float* cos, const float* sin, int n);  // cos and sin [n / 2]
   int (*argmax)(const float* x, int n);                            // the first of the largest
   void (*to_half)(const float* x, int n, uint16_t* y);
   void (*from_half)(const uint16_t* x, int n, float* y);

@@ -1,0 +1,127 @@
+"""A replayed step gives the bits of the same step run operation by operation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from engine_models import checkpoint, isas
+
+from gristmill.engine.batch import Part, build
+from gristmill.engine.runner import MAX_RECORDINGS, Runner
+from gristmill.engine.sequence import Sequence
+from gristmill.formats.open import open_checkpoint
+from gristmill.kv.cache import allocate
+from gristmill.models.build import build as build_decoder
+from gristmill.ops.cpu import CpuOps
+from gristmill.ops.interface import BLOCK_SIZE, Ops
+from gristmill.ops.reference import ReferenceOps
+from gristmill.types import SamplingParams
+
+N_BLOCKS = 40
+MODELS = (("llama-wide", "Q4_K"), ("llama-wide", "BF16"), ("qwen3-wide", "Q8_0"), ("gpt-oss-wide", "MXFP4"))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("models")
+
+
+def make_runner(path: Path, ops: Ops, replay: str) -> Runner:
+    decoder = build_decoder(open_checkpoint(path), ops)
+    return Runner(decoder, ops, allocate(ops, decoder.config, N_BLOCKS, "f16"), replay)
+
+
+def sequences(n: int) -> list[Sequence]:
+    """Half of them greedy, half sampled."""
+    share = N_BLOCKS // n
+    return [
+        Sequence(
+            [7 + i, 11 * i],
+            2,
+            SamplingParams(temperature=i % 2, top_p=0.9, seed=i),
+            i,
+            block_ids=list(range(share * i, share * (i + 1))),
+        )
+        for i in range(n)
+    ]
+
+
+def generate(runner: Runner, ops: Ops, crowd: list[Sequence], n_steps: int) -> list[list[int]]:
+    """Prompts first, then one token of each at a time; in every third step the last sequence stays out."""
+    runner.forward(build([Part(s, 1, 0) for s in crowd], ops))
+    for s in crowd:
+        s.n_computed += 1
+    for step in range(n_steps):
+        present = crowd[:-1] if step % 3 == 2 and len(crowd) > 1 else crowd
+        ids, _ = runner.step(build([Part(s, 1, 1) for s in present], ops))
+        for s, token_id in zip(present, ids, strict=True):
+            s.n_computed += 1
+            s.tokens.append(token_id)
+    return [s.tokens for s in crowd]
+
+
+@pytest.mark.parametrize(("model", "qtype"), MODELS, ids=["-".join(m) for m in MODELS])
+@pytest.mark.parametrize("isa", isas())
+def test_replay_changes_nothing(folder: Path, model: str, qtype: str, isa: str) -> None:
+    path, ops = checkpoint(folder, model, qtype), CpuOps(2, isa)
+    n_steps = 2 * BLOCK_SIZE  # far enough for wider block tables
+    eager = generate(make_runner(path, ops, "off"), ops, sequences(3), n_steps)
+    assert generate(make_runner(path, ops, "on"), ops, sequences(3), n_steps) == eager
+    assert generate(make_runner(path, ops, "check"), ops, sequences(3), n_steps) == eager
+
+
+def test_the_reference_replays_too(folder: Path) -> None:
+    path, ops = checkpoint(folder, "llama-wide", "Q8_0"), ReferenceOps()
+    eager = generate(make_runner(path, ops, "off"), ops, sequences(2), 5)
+    assert generate(make_runner(path, ops, "check"), ops, sequences(2), 5) == eager
+
+
+def test_the_check_finds_a_replay_that_does_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ops = CpuOps(1)
+    runner = make_runner(checkpoint(folder, "llama-wide", "Q8_0"), ops, "check")
+    capture = CpuOps.capture
+    monkeypatch.setattr(CpuOps, "capture", lambda self, step: (capture(self, step)[0], lambda: None))
+    with pytest.raises(RuntimeError, match="differs"):
+        generate(runner, ops, sequences(1), 3)
+
+
+def test_a_bad_value_in_a_replayed_step_is_an_error(folder: Path) -> None:
+    """What was checked when the step was recorded is checked again with every new value."""
+    ops = CpuOps(1)
+    runner = make_runner(checkpoint(folder, "llama-wide", "Q8_0"), ops, "on")
+    crowd = sequences(1)
+    generate(runner, ops, crowd, 3)
+    crowd[0].tokens[-1] = 10**6
+    with pytest.raises(ValueError, match="vocabulary"):
+        runner.step(build([Part(crowd[0], 1, 1)], ops))
+    crowd[0].tokens[-1], crowd[0].block_ids = 5, [N_BLOCKS] * 4
+    with pytest.raises(ValueError, match="cache"):
+        runner.step(build([Part(crowd[0], 1, 1)], ops))
+
+
+def test_recordings_are_few(folder: Path) -> None:
+    ops = CpuOps(1)
+    runner = make_runner(checkpoint(folder, "llama-wide", "Q8_0"), ops, "on")
+    for n in range(1, 40):
+        crowd = [Sequence([1], 1, SamplingParams(temperature=0), 0, block_ids=[i]) for i in range(n)]
+        runner.step(build([Part(s, 1, 1) for s in crowd], ops))
+    assert len(runner._recordings) == MAX_RECORDINGS
+
+
+def test_logits_that_were_asked_for_outlive_the_next_step(folder: Path) -> None:
+    ops = CpuOps(1)
+    runner = make_runner(checkpoint(folder, "llama-wide", "Q8_0"), ops, "on")
+    crowd = sequences(1)
+    generate(runner, ops, crowd, 2)
+    _, logits = runner.step(build([Part(crowd[0], 1, 1)], ops), want_logits=True)
+    assert logits is not None
+    before = np.array(logits)
+    generate(runner, ops, sequences(1), 2)
+    np.testing.assert_array_equal(logits, before)
+
+
+def test_an_unknown_way_to_replay_is_refused(folder: Path) -> None:
+    with pytest.raises(ValueError, match="replay must be one of"):
+        make_runner(checkpoint(folder, "llama-wide", "Q8_0"), CpuOps(1), "always")
