@@ -53,7 +53,7 @@ static bool check_linear(Source source, const char* name, const Kernels& neon, c
   std::vector<uint8_t> data = random_weights(source, size_t(rows) * cols);
   SourceWeight w{source, 1, rows, cols, data.data(), nullptr, 0, nullptr, rows};
   Arena arena;
-  PackedMatrix packed = pack({w}, pool, arena)[0];
+  PackedMatrix packed = pack({w}, pool, arena, portable)[0];
   std::vector<float> x = normals(size_t(n_columns) * cols), results[2];
   double gap[2] = {0, 0};
   for (int n : {1, n_columns}) {
