@@ -1,4 +1,4 @@
-"""Models of floats with their dense matrices quantized while they load: what becomes of the logits and of the memory."""
+"""Float models whose dense matrices are quantized while they load: what becomes of the logits and of the memory."""
 
 from __future__ import annotations
 

@@ -30,8 +30,8 @@ def quantize_type(name: str | None) -> QType | None:
 
 
 def quantize_at_load(weight: Weight, target: QType) -> Weight:
-    """`weight` to be kept as `target` (INT8_ROWS or Q8_0) by a backend. The same weight where that is not possible: it is
-    quantized already, or its rows are not a multiple of 32 long."""
+    """`weight` to be kept as `target` (INT8_ROWS or Q8_0) by a backend. The same weight where that is not possible: it
+    is quantized already, or its rows are not a multiple of 32 long."""
     if not weight.qtype.is_float or weight.shape[-1] % _BLOCK_SIZE:
         return weight
     return replace(weight, quantize_to=target)
@@ -51,9 +51,9 @@ def quantize(weight: Weight) -> Weight:
 def quantize_int8_rows(x: NDArray[np.float32]) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
     """float32 [..., rows, cols] as INT8_ROWS: the int8 as uint8 [n], and float32 scales [n rows].
 
-    A row's scale is max|x| / 127; its numbers are x * (127 / max|x|) in float32, rounded half to even. A row of zeros has
-    scale 0; where 127 / max|x| is not finite (max|x| under 4e-37) the row's numbers become 0. ValueError for numbers that
-    are not finite.
+    A row's scale is max|x| / 127; its numbers are x * (127 / max|x|) in float32, rounded half to even. A row of zeros
+    has scale 0; where 127 / max|x| is not finite (max|x| under 4e-37) the row's numbers become 0. ValueError for
+    numbers that are not finite.
     """
     rows = np.asarray(x, dtype=np.float32).reshape(-1, x.shape[-1])
     largest = np.abs(rows).max(axis=1, keepdims=True)
