@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,7 +110,9 @@ class LLM:
         self.config: ModelConfig = decoder.config
         eos_ids = self._tokenizer.eos_ids if self._tokenizer else ()
         context = pick_context(decoder.config, max_context)
-        self._engine: Engine | None = Engine(decoder, self._ops, context, kv_type, eos_ids)
+        self._engine: Engine | None = Engine(
+            decoder, self._ops, context, kv_type, eos_ids, os.environ.get("GRISTMILL_REPLAY", "on")
+        )
 
     @property
     def tokenizer(self) -> Tokenizer:

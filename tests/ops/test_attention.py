@@ -103,13 +103,8 @@ def queries(shape: Shape, n_tokens: int) -> F32:
 
 
 def tolerance(cpu: CpuOps, kv_type: str) -> float:
-<<<<<<< HEAD
-    """Largest error for values of order 1: float32 differs by the order of additions, f16 on AVX-512 by bfloat16's
-    8 bits, and with q8_0 the queries too are rounded to int8."""
-=======
     """Largest error where values are of order 1: float32 differs by the order of additions, f16 on AVX-512 by
     bfloat16's 8 bits, and with q8_0 the queries too are rounded to int8."""
->>>>>>> attention
     return {"f32": 2e-5, "f16": 2e-2 if cpu.isa == "avx512" else 2e-3, "q8_0": 4e-2}[kv_type]
 
 

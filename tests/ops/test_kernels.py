@@ -243,7 +243,7 @@ def test_the_random_numbers_are_the_reference_s() -> None:
         assert _kernels.uniform(seed, position) == uniform(seed, position)
 
 
-def test_sampling_equals_the_reference() -> None:
+def test_sampling_equals_the_reference(cpu: CpuOps) -> None:
     rng = np.random.default_rng(0)
     n = 2000
     logits = (rng.normal(size=(n, 50)) * 3).astype(np.float32)
@@ -252,19 +252,19 @@ def test_sampling_equals_the_reference() -> None:
     top_p = rng.choice([1.0, 0.9, 0.3], n).astype(np.float32)
     min_p = rng.choice([0.0, 0.05, 1.0], n).astype(np.float32)
     seeds, positions = rng.integers(0, 2**63, n).astype(np.uint64), rng.integers(0, 1000, n)
-    actual = _kernels.sample(logits, temperature, top_k, top_p, min_p, seeds, positions)
+    actual = cpu._native.sample(logits, temperature, top_k, top_p, min_p, seeds, positions).tolist()
     params = zip(logits, temperature, top_k, top_p, min_p, seeds, positions, strict=True)
     assert actual == [
         sample(row, *map(float, (t,)), int(k), float(p), float(m), int(s), int(q)) for row, t, k, p, m, s, q in params
     ]
 
 
-def test_sampling_follows_the_distribution() -> None:
+def test_sampling_follows_the_distribution(cpu: CpuOps) -> None:
     """Chi-square at one in a million against the exact probabilities."""
     n, probabilities = 20000, np.array([0.4, 0.3, 0.2, 0.07, 0.03])
     logits = np.tile(np.log(probabilities).astype(np.float32), (n, 1))
     ones = np.ones(n, np.float32)
-    ids = _kernels.sample(
+    ids = cpu._native.sample(
         logits, ones, np.zeros(n, np.int32), ones, 0 * ones, np.full(n, 7, np.uint64), np.arange(n, dtype=np.int64)
     )
     counts = np.bincount(ids, minlength=5)

@@ -60,8 +60,8 @@ def model(
     Several numbers may be given with commas between. Speeds count the tokens of all sequences of a batch and include
     building the batch and greedy sampling. GB/s are bytes that must be read (each weight once a step, keys and values
     of all earlier positions; of experts the number expected if routers chose evenly), GFLOP/s multiply-adds of linears
-    and attention; shares are of what is measured in the same process. A depth is filled with keys and values of one number.
-    Run it on an idle machine.
+    and attention; shares are of what is measured in the same process. A depth is filled with keys and values of one
+    number. Run it on an idle machine.
     """
     counts = threads or (default_threads(),)
     cases = plan(n_prompt, n_generate, batch, depth, counts)

@@ -25,7 +25,8 @@ def build(parts: Many[Part], ops: Ops) -> Batch:
     """One flat batch of all parts in order. Their blocks must have been allocated."""
     starts = np.cumsum([0, *(part.n_tokens for part in parts)])
     lens = [part.sequence.n_computed + part.n_tokens for part in parts]
-    tables = np.zeros((len(parts), max(-(-n // BLOCK_SIZE) for n in lens)), np.int32)
+    width = 1 << (max(-(-n // BLOCK_SIZE) for n in lens) - 1).bit_length()  # few widths, so that steps have few shapes
+    tables = np.zeros((len(parts), width), np.int32)
     for row, part, n in zip(tables, parts, lens, strict=True):
         n_blocks = -(-n // BLOCK_SIZE)
         row[:n_blocks] = part.sequence.block_ids[:n_blocks]

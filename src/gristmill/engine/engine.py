@@ -22,10 +22,16 @@ PROMPT_CHUNK = 512
 
 
 class Engine:
-    """max_context: tokens of prompt and answer together. eos_ids end an answer unless ignore_eos."""
+    """max_context: tokens of prompt and answer together. eos_ids end an answer unless ignore_eos. replay: as Runner."""
 
     def __init__(
-        self, decoder: Decoder, ops: Ops, max_context: int, kv_type: str = "f16", eos_ids: tuple[int, ...] = ()
+        self,
+        decoder: Decoder,
+        ops: Ops,
+        max_context: int,
+        kv_type: str = "f16",
+        eos_ids: tuple[int, ...] = (),
+        replay: str = "on",
     ) -> None:
         self.config = decoder.config
         self.max_context = max_context
@@ -33,7 +39,7 @@ class Engine:
         self._eos_ids = frozenset(eos_ids)
         n_blocks = -(-max_context // BLOCK_SIZE)
         self._pool = BlockPool(n_blocks)
-        self._runner = Runner(decoder, ops, allocate(ops, self.config, n_blocks, kv_type))
+        self._runner = Runner(decoder, ops, allocate(ops, self.config, n_blocks, kv_type), replay)
 
     def check(self, prompt_ids: list[int]) -> None:
         """ValueError for a prompt that cannot be run: empty, too long, or with an id outside the vocabulary."""
@@ -67,7 +73,7 @@ class Engine:
         try:
             while sequence.n_computed < len(ids):
                 n = min(PROMPT_CHUNK, len(ids) - sequence.n_computed)
-                chunks.append(self._ops.get(self._runner.forward(build([self._part(sequence, n, n)], self._ops))))
+                chunks.append(self._runner.forward(build([self._part(sequence, n, n)], self._ops)))
                 sequence.n_computed += n
         finally:
             self._pool.free(sequence.block_ids)
@@ -84,14 +90,14 @@ class Engine:
             batch = build([self._part(sequence, n, int(n == missing))], self._ops)
             sequence.n_computed += n
             if n == missing:
-                ids, logits = self._runner.step(batch)
+                ids, logits = self._runner.step(batch, want_logits=sequence.params.logprobs is not None)
                 break
             self._runner.forward(batch)
         sequence.tokens.append(ids[0])
         sequence.finish = self._finish(sequence)
-        if sequence.params.logprobs is None:
+        if logits is None:
             return TokenEvent(ids[0], sequence.finish)
-        return _with_logprobs(ids[0], sequence, self._ops.get(logits)[0])
+        return _with_logprobs(ids[0], sequence, logits[0])
 
     def _finish(self, sequence: Sequence) -> Finish | None:
         params, last = sequence.params, sequence.tokens[-1]

@@ -9,8 +9,8 @@
 #include <nanobind/stl/vector.h>
 
 #include "machine.h"
-#include "ops.h"
 #include "sample.h"
+#include "tape.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -20,35 +20,12 @@ namespace {
 
 using Unlocked = nb::gil_scoped_release;
 
-// While it lives, the interpreter runs on and no other thread uses these ops: they share threads and scratch memory.
-struct Running {
-  explicit Running(Ops& ops) : lock(ops.busy()) {}
-  Unlocked unlocked;  // first, so that no one waits for the lock with the interpreter in hand
-  std::lock_guard<std::mutex> lock;
-};
-
-template <class T, int Rank>
-using In = nb::ndarray<const T, nb::ndim<Rank>, nb::c_contig, nb::device::cpu>;
-template <class T, int Rank>
-using Out = nb::ndarray<T, nb::ndim<Rank>, nb::c_contig, nb::device::cpu>;
-template <class T, int Rank>
-using Optional = std::optional<In<T, Rank>>;
-
 void check(bool holds, const char* message) {
   if (!holds) throw std::invalid_argument(message);
 }
 
 template <class Array>
 auto data_or_null(const std::optional<Array>& array) -> decltype(array->data()) { return array ? array->data() : nullptr; }
-
-// An array that numpy owns, so that results are freed with their last reader.
-nb::ndarray<nb::numpy, float> make(std::initializer_list<size_t> shape) {
-  size_t n = 1;
-  for (size_t s : shape) n *= s;
-  float* data = new float[n ? n : 1];
-  nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<float*>(p); });
-  return nb::ndarray<nb::numpy, float>(data, shape, owner);
-}
 
 // A weight whose shape has been checked, and the arrays that it points into.
 struct Stored {
@@ -95,7 +72,7 @@ Stored stored(const std::string& label, In<uint8_t, 1> data, int n_matrices, int
   return {w, std::move(data), std::move(scales), std::move(row_order)};
 }
 
-std::vector<std::shared_ptr<PackedMatrix>> pack_all(Ops& ops, const std::vector<const Stored*>& weights) {
+std::vector<std::shared_ptr<PackedMatrix>> pack_all(Backend& ops, const std::vector<const Stored*>& weights) {
   std::vector<SourceWeight> all;
   for (const Stored* one : weights) all.push_back(one->weight);
   Running running(ops);
@@ -118,7 +95,7 @@ std::shared_ptr<Linear> make_linear(std::vector<std::shared_ptr<PackedMatrix>> p
   return linear;
 }
 
-std::shared_ptr<KvStore> make_kv(Ops& ops, int n_blocks, int n_kv_heads, int head_dim, const std::string& type) {
+std::shared_ptr<KvStore> make_kv(Backend& ops, int n_blocks, int n_kv_heads, int head_dim, const std::string& type) {
   check(n_blocks > 0 && n_blocks < INT32_MAX / kKvBlock && n_kv_heads > 0 && head_dim > 0 && head_dim % 2 == 0,
         "kv_layer: blocks, heads and an even head_dim are needed");
   check(type == "f32" || type == "f16" || type == "q8_0", "kv_layer: the type must be f32, f16 or q8_0");
@@ -128,56 +105,71 @@ std::shared_ptr<KvStore> make_kv(Ops& ops, int n_blocks, int n_kv_heads, int hea
   return std::make_shared<KvStore>(shape, n_blocks);
 }
 
-auto linear(Ops& ops, In<float, 2> x, const Linear& w) {
+auto linear(Backend& ops, In<float, 2> x, const Linear& w) {
   check(int(x.shape(1)) == w.cols() && w.n_matrices() == 1, "linear: x's width is not the weight's");
-  auto y = make({x.shape(0), size_t(w.rows())});
-  Running running(ops);
-  ops.linear(x.data(), int(x.shape(0)), w, y.data());
+  auto y = make(ops, {x.shape(0), size_t(w.rows())});
+  perform(ops, [&ops, &w, x = x.data(), n = int(x.shape(0)), y = y.data()] { ops.linear(x, n, w, y); }, x, w);
   return y;
 }
 
-auto embed(Ops& ops, const Linear& w, In<int32_t, 1> tokens) {
+auto embed(Backend& ops, const Linear& w, In<int32_t, 1> tokens) {
   check(w.parts.size() == 1 && w.n_matrices() == 1, "embed: one plain matrix is needed");
-  for (size_t i = 0; i < tokens.size(); i++)
-    check(tokens.data()[i] >= 0 && tokens.data()[i] < w.rows(), "embed: a token id is outside the vocabulary");
-  auto y = make({tokens.size(), size_t(w.cols())});
-  Running running(ops);
-  ops.embed(w, tokens.data(), int(tokens.size()), y.data());
+  auto y = make(ops, {tokens.size(), size_t(w.cols())});
+  perform(ops, [&ops, &w, tokens = tokens.data(), n = int(tokens.size()), y = y.data()] {
+    for (int i = 0; i < n; i++)
+      check(tokens[i] >= 0 && tokens[i] < w.rows(), "embed: a token id is outside the vocabulary");
+    ops.embed(w, tokens, n, y);
+  }, tokens, w);
   return y;
 }
 
-auto rms_norm(Ops& ops, In<float, 2> x, In<float, 1> weight, float eps) {
+auto rms_norm(Backend& ops, In<float, 2> x, In<float, 1> weight, float eps) {
   check(x.shape(1) == weight.size(), "rms_norm: the weight's size is not x's width");
-  auto y = make({x.shape(0), x.shape(1)});
-  Running running(ops);
-  ops.rms_norm(x.data(), weight.data(), int(x.shape(0)), int(x.shape(1)), eps, y.data());
+  auto y = make(ops, {x.shape(0), x.shape(1)});
+  perform(ops, [&ops, x = x.data(), w = weight.data(), rows = int(x.shape(0)), n = int(x.shape(1)), eps, y = y.data()] {
+    ops.rms_norm(x, w, rows, n, eps, y);
+  }, x, weight);
   return y;
 }
 
-auto add(Ops& ops, In<float, 2> x, In<float, 2> z) {
+auto add(Backend& ops, In<float, 2> x, In<float, 2> z) {
   check(x.shape(0) == z.shape(0) && x.shape(1) == z.shape(1), "add: the shapes differ");
-  auto y = make({x.shape(0), x.shape(1)});
-  Running running(ops);
-  ops.add(x.data(), z.data(), int64_t(x.size()), y.data());
+  auto y = make(ops, {x.shape(0), x.shape(1)});
+  perform(ops, [&ops, x = x.data(), z = z.data(), n = int64_t(x.size()), y = y.data()] { ops.add(x, z, n, y); }, x, z);
   return y;
 }
 
-auto swiglu(Ops& ops, In<float, 2> gate_up, float limit) {
+auto take_rows(Backend& ops, In<float, 2> x, In<int32_t, 1> rows) {
+  size_t n = rows.size(), width = x.shape(1);
+  auto y = make(ops, {n, width});
+  perform(ops, [x = x.data(), count = x.shape(0), rows = rows.data(), n, width, y = y.data()] {
+    for (size_t i = 0; i < n; i++) {
+      check(rows[i] >= 0 && size_t(rows[i]) < count, "take_rows: a row is not there");
+      std::memcpy(y + i * width, x + size_t(rows[i]) * width, width * sizeof(float));
+    }
+  }, x, rows);
+  return y;
+}
+
+auto swiglu(Backend& ops, In<float, 2> gate_up, float limit) {
   check(gate_up.shape(1) % 2 == 0, "swiglu: the width must be even");
-  auto y = make({gate_up.shape(0), gate_up.shape(1) / 2});
-  Running running(ops);
-  ops.swiglu(gate_up.data(), int(gate_up.shape(0)), int(gate_up.shape(1) / 2), limit, y.data());
+  auto y = make(ops, {gate_up.shape(0), gate_up.shape(1) / 2});
+  perform(ops, [&ops, x = gate_up.data(), n = int(gate_up.shape(0)), d_ff = int(gate_up.shape(1) / 2), limit, y = y.data()] {
+    ops.swiglu(x, n, d_ff, limit, y);
+  }, gate_up);
   return y;
 }
 
-auto rope_angles(Ops& ops, In<int32_t, 1> positions, In<float, 1> inv_freq, float scale) {
-  auto cos = make({positions.size(), inv_freq.size()}), sin = make({positions.size(), inv_freq.size()});
-  Running running(ops);
-  ops.rope_angles(positions.data(), int(positions.size()), inv_freq.data(), int(inv_freq.size()), scale, cos.data(), sin.data());
+auto rope_angles(Backend& ops, In<int32_t, 1> positions, In<float, 1> inv_freq, float scale) {
+  size_t n = positions.size(), half = inv_freq.size();
+  auto cos = make(ops, {n, half}), sin = make(ops, {n, half});
+  perform(ops, [&ops, positions = positions.data(), n, inv_freq = inv_freq.data(), half, scale, cos = cos.data(), sin = sin.data()] {
+    ops.rope_angles(positions, int(n), inv_freq, int(half), scale, cos, sin);
+  }, positions, inv_freq);
   return std::pair(cos, sin);
 }
 
-auto store_qkv(Ops& ops, In<float, 2> qkv, Optional<float, 1> q_norm, Optional<float, 1> k_norm, float eps, In<float, 2> cos,
+auto store_qkv(Backend& ops, In<float, 2> qkv, Optional<float, 1> q_norm, Optional<float, 1> k_norm, float eps, In<float, 2> cos,
                In<float, 2> sin, const KvStore& kv, In<int32_t, 1> slots) {
   StoreCall c{};
   c.kv = kv.layer;
@@ -186,19 +178,33 @@ auto store_qkv(Ops& ops, In<float, 2> qkv, Optional<float, 1> q_norm, Optional<f
   check(slots.size() == n_tokens && cos.shape(0) == n_tokens && sin.shape(0) == n_tokens, "store_qkv: the token counts differ");
   check(cos.shape(1) * 2 == head_dim && sin.shape(1) * 2 == head_dim, "store_qkv: cos and sin must be [T, head_dim / 2]");
   check((!q_norm || q_norm->size() == head_dim) && (!k_norm || k_norm->size() == head_dim), "store_qkv: a norm is not head_dim wide");
-  for (size_t t = 0; t < n_tokens; t++)
-    check(slots.data()[t] >= 0 && slots.data()[t] < kv.n_blocks * kKvBlock, "store_qkv: a slot is outside the cache");
   c.n_heads = int(heads) - 2 * c.kv.n_kv_heads;
-  auto q = make({n_tokens, size_t(c.n_heads) * head_dim});
+  auto q = make(ops, {n_tokens, size_t(c.n_heads) * head_dim});
   c.qkv = qkv.data(), c.q_norm = data_or_null(q_norm), c.k_norm = data_or_null(k_norm), c.cos = cos.data(), c.sin = sin.data();
   c.slots = slots.data(), c.q = q.data();
   c.n_tokens = int(n_tokens), c.eps = eps;
-  Running running(ops);
-  ops.store_qkv(c);
+  perform(ops, [&ops, c, n_slots = kv.n_blocks * kKvBlock] {
+    for (int t = 0; t < c.n_tokens; t++)
+      check(c.slots[t] >= 0 && c.slots[t] < n_slots, "store_qkv: a slot is outside the cache");
+    ops.store_qkv(c);
+  }, qkv, q_norm, k_norm, cos, sin, kv, slots);
   return q;
 }
 
-auto attention(Ops& ops, In<float, 2> q, const KvStore& kv, In<int32_t, 1> positions, In<int32_t, 1> query_start,
+// The arrays that say which rows attend to what.
+void check_tables(const AttentionCall& c, int n_tokens, int n_blocks) {
+  const int32_t *starts = c.query_start, *table = c.block_tables;
+  check(starts[0] == 0 && starts[c.n_sequences] == n_tokens, "attention: query_start does not cover the tokens");
+  for (int s = 0; s < c.n_sequences; s++) {
+    check(starts[s] <= starts[s + 1] && starts[s + 1] <= n_tokens, "attention: query_start must not decrease");
+    for (int t = starts[s]; t < starts[s + 1]; t++)
+      check(c.positions[t] >= 0 && c.positions[t] < c.n_table * kKvBlock, "attention: a position is outside the block table");
+    for (int b = 0; b < c.n_table; b++, table++)
+      check(*table >= 0 && *table < n_blocks, "attention: a block id is outside the cache");
+  }
+}
+
+auto attention(Backend& ops, In<float, 2> q, const KvStore& kv, In<int32_t, 1> positions, In<int32_t, 1> query_start,
                In<int32_t, 2> block_tables, int window, Optional<float, 1> sinks, float scale) {
   AttentionCall c{};
   c.kv = kv.layer;
@@ -208,45 +214,36 @@ auto attention(Ops& ops, In<float, 2> q, const KvStore& kv, In<int32_t, 1> posit
   c.n_heads = int(q.shape(1) / head_dim);
   check(positions.size() == n_tokens && query_start.size() == block_tables.shape(0) + 1, "attention: the counts of tokens or sequences differ");
   check(!sinks || int(sinks->size()) == c.n_heads, "attention: one sink for each head is needed");
-  const int32_t *starts = query_start.data(), *table = block_tables.data();
-  check(starts[0] == 0 && size_t(starts[c.n_sequences]) == n_tokens, "attention: query_start does not cover the tokens");
-  for (int s = 0; s < c.n_sequences; s++) {
-    check(starts[s] <= starts[s + 1], "attention: query_start must not decrease");
-    for (int t = starts[s]; t < starts[s + 1]; t++)
-      check(positions.data()[t] >= 0 && positions.data()[t] < c.n_table * kKvBlock, "attention: a position is outside the block table");
-    for (int b = 0; b < c.n_table; b++, table++)
-      check(*table >= 0 && *table < kv.n_blocks, "attention: a block id is outside the cache");
-  }
-  auto y = make({n_tokens, q.shape(1)});
-  c.q = q.data(), c.y = y.data(), c.positions = positions.data(), c.query_start = starts, c.block_tables = block_tables.data();
-  c.sinks = data_or_null(sinks), c.window = window, c.scale = scale;
-  Running running(ops);
-  ops.attention(c);
+  auto y = make(ops, {n_tokens, q.shape(1)});
+  c.q = q.data(), c.y = y.data(), c.positions = positions.data(), c.query_start = query_start.data();
+  c.block_tables = block_tables.data(), c.sinks = data_or_null(sinks), c.window = window, c.scale = scale;
+  perform(ops, [&ops, c, n_tokens, n_blocks = kv.n_blocks] {
+    check_tables(c, int(n_tokens), n_blocks);
+    ops.attention(c);
+  }, q, kv, positions, query_start, block_tables, sinks);
   return y;
 }
 
-auto moe(Ops& ops, In<float, 2> x, In<float, 2> router, const Linear& gate_up, const Linear& down, int n_active, float limit) {
+auto moe(Backend& ops, In<float, 2> x, In<float, 2> router, const Linear& gate_up, const Linear& down, int n_active, float limit) {
   check(int(x.shape(1)) == gate_up.cols() && down.rows() == gate_up.cols() && gate_up.rows() == 2 * down.cols(), "moe: the experts' shapes do not fit");
   check(gate_up.n_matrices() == down.n_matrices() && int(router.shape(1)) == down.n_matrices() && router.shape(0) == x.shape(0),
         "moe: the router's shape does not fit the experts");
   check(n_active > 0 && n_active <= down.n_matrices(), "moe: n_active must be between 1 and the number of experts");
-  auto y = make({x.shape(0), x.shape(1)});
+  auto y = make(ops, {x.shape(0), x.shape(1)});
   MoeCall c{x.data(), router.data(), &gate_up, &down, y.data(), int(x.shape(0)), n_active, limit};
-  Running running(ops);
-  ops.moe(c);
+  perform(ops, [&ops, c] { ops.moe(c); }, x, router, gate_up, down);
   return y;
 }
 
-std::vector<int32_t> sample_rows(In<float, 2> logits, In<float, 1> temperature, In<int32_t, 1> top_k, In<float, 1> top_p,
-                                 In<float, 1> min_p, In<uint64_t, 1> seed, In<int64_t, 1> position) {
+auto sample_rows(Backend& ops, In<float, 2> logits, In<float, 1> temperature, In<int32_t, 1> top_k, In<float, 1> top_p,
+                 In<float, 1> min_p, In<uint64_t, 1> seed, In<int64_t, 1> position) {
   size_t n = logits.shape(0);
   check(temperature.size() == n && top_k.size() == n && top_p.size() == n && min_p.size() == n && seed.size() == n && position.size() == n,
         "sample: one parameter for each row is needed");
-  std::vector<int32_t> ids(n);
-  Unlocked unlocked;
-  for (size_t r = 0; r < n; r++)
-    ids[r] = sample(logits.data() + r * logits.shape(1), int(logits.shape(1)),
-                    {temperature.data()[r], top_k.data()[r], top_p.data()[r], min_p.data()[r], seed.data()[r], position.data()[r]});
+  auto ids = make<int32_t>(ops, {n});
+  SampleCall c{logits.data(), temperature.data(), top_k.data(), top_p.data(), min_p.data(), seed.data(), position.data(),
+               ids.data(), int(n), int(logits.shape(1))};
+  perform(ops, [&ops, c] { ops.sample(c); }, logits, temperature, top_k, top_p, min_p, seed, position);
   return ids;
 }
 
@@ -255,10 +252,13 @@ auto dequantize_array(const std::string& label, In<uint8_t, 1> data) {
   check(!scales_apart(source), "dequantize: this type keeps its scales apart");
   check(data.size() % source_block_bytes(source) == 0, "dequantize: the data is not whole blocks");
   size_t n = data.size() / source_block_bytes(source) * source_block(source);
-  auto y = make({n});
-  Unlocked unlocked;
-  dequantize(source, data.data(), int64_t(n), y.data());
-  return y;
+  float* y = new float[n ? n : 1];
+  nb::capsule owner(y, [](void* p) noexcept { delete[] static_cast<float*>(p); });
+  {
+    Unlocked unlocked;
+    dequantize(source, data.data(), int64_t(n), y);
+  }
+  return Result<float>(y, {n}, owner);
 }
 
 size_t linear_bytes(const Linear& w) {
@@ -275,18 +275,18 @@ const char* linear_arithmetic(const Linear& w) {
   return largest->blocked() ? "int8" : largest->pack == Pack::BF16 ? "bf16" : "f32";
 }
 
-void make_read_test(ReadTest* self, Ops& ops, size_t n_bytes) {
+void make_read_test(ReadTest* self, Backend& ops, size_t n_bytes) {
   check(n_bytes > 0 && n_bytes <= size_t(1) << 36, "ReadTest: between 1 byte and 64 GiB");
   Running running(ops);
   new (self) ReadTest(n_bytes, ops.pool());
 }
 
-double run_read_test(const ReadTest& test, Ops& ops) {
+double run_read_test(const ReadTest& test, Backend& ops) {
   Running running(ops);
   return test.run(ops.kernels(), ops.pool());
 }
 
-double peak_of(Ops& ops, const std::string& arithmetic, double seconds) {
+double peak_of(Backend& ops, const std::string& arithmetic, double seconds) {
   const Peaks& peaks = *ops.kernels().peaks;
   auto loop = arithmetic == "f32" ? peaks.f32 : arithmetic == "bf16" ? peaks.bf16 : arithmetic == "int8" ? peaks.int8 : nullptr;
   check(loop, "measure_peak: arithmetic must be f32, bf16 or int8");
@@ -314,11 +314,14 @@ NB_MODULE(_kernels, m) {
       .def_prop_ro("head_dim", [](const KvStore& kv) { return kv.layer.head_dim; })
       .def("fill", [](KvStore& kv, int byte) { std::memset(kv.memory->data(), byte, kv.n_bytes); }, "byte"_a);
   m.def("linear_of", make_linear, "parts"_a, "bias"_a.none());
-  nb::class_<Ops>(m, "Ops")
+  nb::class_<Tape>(m, "Tape")
+      .def(nb::init<>())
+      .def_prop_ro("n_calls", [](const Tape& tape) { return tape.calls.size(); });
+  nb::class_<Backend>(m, "Ops")
       .def(nb::init<int, const std::string&>(), "n_threads"_a, "isa"_a)
-      .def_prop_ro("isa", [](const Ops& ops) { return std::string(ops.isa()); })
-      .def_prop_ro("n_threads", [](Ops& ops) { return ops.pool().size(); })
-      .def("expect", [](Ops& ops, size_t n_bytes) {
+      .def_prop_ro("isa", [](const Backend& ops) { return std::string(ops.isa()); })
+      .def_prop_ro("n_threads", [](Backend& ops) { return ops.pool().size(); })
+      .def("expect", [](Backend& ops, size_t n_bytes) {
         Running running(ops);
         ops.expect(n_bytes);
       }, "n_bytes"_a)
@@ -332,12 +335,15 @@ NB_MODULE(_kernels, m) {
       .def("rope_angles", rope_angles, "positions"_a, "inv_freq"_a, "scale"_a)
       .def("store_qkv", store_qkv, "qkv"_a, "q_norm"_a.none(), "k_norm"_a.none(), "eps"_a, "cos"_a, "sin"_a, "kv"_a, "slots"_a)
       .def("attention", attention, "q"_a, "kv"_a, "positions"_a, "query_start"_a, "block_tables"_a, "window"_a, "sinks"_a.none(), "scale"_a)
+      .def("take_rows", take_rows, "x"_a, "rows"_a)
+      .def("sample", sample_rows, "logits"_a, "temperature"_a, "top_k"_a, "top_p"_a, "min_p"_a, "seeds"_a, "positions"_a)
+      .def("record", [](Backend& ops, Tape* tape) { ops.tape = tape; }, "tape"_a.none())
+      .def("replay", replay, "tape"_a)
       .def("moe", moe, "x"_a, "router"_a, "gate_up"_a, "down"_a, "n_active"_a, "limit"_a);
   nb::class_<ReadTest>(m, "ReadTest")
       .def("__init__", make_read_test, "ops"_a, "n_bytes"_a)
       .def("run", run_read_test, "ops"_a);
   m.def("measure_peak", peak_of, "ops"_a, "arithmetic"_a, "seconds"_a);
-  m.def("sample", sample_rows);
   m.def("uniform", uniform);
   m.def("dequantize", dequantize_array, "label"_a, "data"_a);
 }

@@ -163,6 +163,24 @@ void scaled_add(const float* x, float a, float* y, int n) {
   });
 }
 
+int argmax(const float* x, int n) {
+  constexpr int kStretch = 1024;
+  int best = 0;
+  float peak = -INFINITY;
+  for (int start = 0; start < n; start += kStretch) {
+    int count = n - start < kStretch ? n - start : kStretch, whole = count / kLanes * kLanes;
+    F most = f_set(-INFINITY);
+    for (int i = 0; i < whole; i += kLanes) most = f_max(f_load(x + start + i), most);
+    float top = f_peak(most);
+    for (int i = whole; i < count; i++) top = x[start + i] > top ? x[start + i] : top;
+    if (top > peak) {
+      peak = top;
+      for (best = start; x[best] != top;) best++;
+    }
+  }
+  return best;
+}
+
 // attention_impl.h
 void attention_segment(const KvLayer& kv, const AttentionRows& rows, int segment, float* states, float* scratch);
 void attention_fold(const float* state, int v_dim, float* total);
@@ -173,7 +191,8 @@ constexpr Kernels kKernels = {
     {plain_linear<PlainF32>, plain_linear<PlainF16>, plain_linear<PlainBf16>, blocked_linear<TypeQ8_0>,
      blocked_linear<TypeQ8F>, blocked_linear<TypeQ8R>, blocked_linear<TypeQ4_0>, blocked_linear<TypeQ4_K>,
      blocked_linear<TypeQ5_K>, blocked_linear<TypeQ6_K>, blocked_linear<TypeMxfp4>},
-    quantize_tile, quantize, quantize_row, quantize_q8_0, to_bf16, rms_norm, swiglu, add, scaled_add, to_half, from_half, kBf16Dot ? 2 : 1,
+    quantize_tile, quantize, quantize_row, quantize_q8_0, to_bf16, rms_norm, swiglu, add, scaled_add, argmax, to_half, from_half,
+    kBf16Dot ? 2 : 1,
     attention_segment, attention_fold, attention_finish, &kPeaks,
 };
 

@@ -173,6 +173,7 @@ struct Kernels {
   void (*swiglu)(const float* gate, const float* up, int n, float limit, float* y);
   void (*add)(const float* x, float* y, int n);                    // y += x
   void (*scaled_add)(const float* x, float a, float* y, int n);    // y += a x
+  int (*argmax)(const float* x, int n);                            // the first of the largest
   void (*to_half)(const float* x, int n, uint16_t* y);
   void (*from_half)(const uint16_t* x, int n, float* y);
   int kv_step;      // 2 where bfloat16 is multiplied in pairs, otherwise 1

@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "half.h"
+#include "sample.h"
 
 namespace gristmill {
 
@@ -217,6 +218,16 @@ void Ops::moe(const MoeCall& c) {
       int pair = t * c.n_active + k;
       kernels_->scaled_add(out_.data() + size_t(place_of[pair]) * d_model, weights[pair], y, d_model);
     }
+  });
+}
+
+// ---- sampling -------------------------------------------------------------------------------------------------------
+
+void Ops::sample(const SampleCall& c) {
+  for_rows(c.n_rows, c.vocab_size, [&](int r) {
+    const float* logits = c.logits + size_t(r) * c.vocab_size;
+    SampleParams params{c.temperature[r], c.top_k[r], c.top_p[r], c.min_p[r], c.seed[r], c.position[r]};
+    c.ids[r] = gristmill::sample(logits, c.vocab_size, kernels_->argmax(logits, c.vocab_size), params);
   });
 }
 

@@ -66,6 +66,17 @@ struct MoeCall {
 // Work on fewer numbers than this is done by the calling thread: waking another would take longer.
 constexpr int64_t kAlone = 16384;
 
+struct SampleCall {
+  const float* logits;           // [R, vocab_size]
+  const float* temperature;      // [R], and so on: see sample.h
+  const int32_t* top_k;
+  const float *top_p, *min_p;
+  const uint64_t* seed;
+  const int64_t* position;
+  int32_t* ids;                  // [R]
+  int n_rows, vocab_size;
+};
+
 class Ops {
  public:
   // isa: "auto" or the name of an instruction set; throws std::invalid_argument where the machine lacks it.
@@ -92,6 +103,7 @@ class Ops {
   void store_qkv(const StoreCall& call);
   void attention(const AttentionCall& call);
   void moe(const MoeCall& call);
+  void sample(const SampleCall& call);
 
  private:
   // Rows of activations in each form that the parts of a weight need.

@@ -18,8 +18,7 @@ static uint64_t mix(uint64_t z) {
 double uniform(uint64_t seed, uint64_t position) { return double(mix(mix(seed) ^ position) >> 11) * 0x1p-53; }
 
 // Temperature first; then min_p, top_k and top_p each on what the one before left; ties go to the lower id.
-int32_t sample(const float* logits, int n, const SampleParams& p) {
-  int32_t best = int32_t(std::max_element(logits, logits + n) - logits);
+int32_t sample(const float* logits, int n, int32_t best, const SampleParams& p) {
   if (p.temperature == 0.0f || p.top_k == 1) return best;
   const double inverse = 1.0 / p.temperature, peak = logits[best];
   std::vector<int32_t> ids;

@@ -15,6 +15,7 @@ struct SampleParams {
 // A number in [0, 1) with 53 random bits, a function of its arguments alone.
 double uniform(uint64_t seed, uint64_t position);
 
-int32_t sample(const float* logits, int n, const SampleParams& params);
+// best: the index of the largest logit, the first where several are.
+int32_t sample(const float* logits, int n, int32_t best, const SampleParams& params);
 
 }  // namespace gristmill

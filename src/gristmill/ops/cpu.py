@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from gristmill import _kernels
 from gristmill.formats.checkpoint import Weight
 from gristmill.formats.dequantize import dequantize
 from gristmill.formats.qtypes import QType
-from gristmill.ops.interface import Stack
+from gristmill.ops.interface import Arrays, Stack
 from gristmill.types import Batch, RopeConfig
 
 Array = NDArray[Any]
@@ -102,6 +102,18 @@ class CpuOps:
     def kv_layer(self, n_blocks: int, n_kv_heads: int, head_dim: int, kv_type: str) -> _kernels.KvLayer:
         return self._native.kv_layer(n_blocks, n_kv_heads, head_dim, kv_type)
 
+    def write(self, array: Array, values: Array) -> None:
+        np.copyto(array, values, casting="no")
+
+    def capture(self, step: Callable[[], Arrays]) -> tuple[Arrays, Callable[[], None]]:
+        tape = _kernels.Tape()
+        self._native.record(tape)
+        try:
+            results = step()
+        finally:
+            self._native.record(None)
+        return results, lambda: self._native.replay(tape)
+
     def requantizes(self, weight: Weight) -> bool:
         return weight.qtype in _REQUANTIZED and self._has_kernel(weight)
 
@@ -147,10 +159,10 @@ class CpuOps:
         return self._native.moe(x, router, gate_up, down, n_active, limit)
 
     def take_rows(self, x: F32, rows: Array) -> F32:
-        return x[rows]
+        return self._native.take_rows(x, rows)
 
-    def sample(self, logits: F32, batch: Batch) -> list[int]:
-        return _kernels.sample(
+    def sample(self, logits: F32, batch: Batch) -> Array:
+        return self._native.sample(
             logits, batch.temperature, batch.top_k, batch.top_p, batch.min_p, batch.seeds, batch.next_positions
         )
 

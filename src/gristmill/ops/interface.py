@@ -6,7 +6,7 @@ backend's own; code above this layer passes them along and never looks inside.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,6 +16,7 @@ from gristmill.formats.checkpoint import Weight
 from gristmill.types import Batch, RopeConfig
 
 Array = Any
+Arrays = tuple[Array, ...]
 KvLayer = Any
 Linear = Any
 
@@ -58,6 +59,17 @@ class Ops(Protocol):
 
     def kv_layer(self, n_blocks: int, n_kv_heads: int, head_dim: int, kv_type: str) -> KvLayer:
         """One layer of the key-value cache: n_blocks * BLOCK_SIZE slots, undefined until stored to."""
+        ...
+
+    def write(self, array: Array, values: Array) -> None:
+        """Put other values of the same shape into a step's array."""
+        ...
+
+    def capture(self, step: Callable[[], Arrays]) -> tuple[Arrays, Callable[[], None]]:
+        """Run `step` once; its results, and a function that does the same operations again on the same arrays, results
+        included. A step must come to its results by operations alone, and all that changes from one run to the next
+        must lie in arrays that are written to before the function is called. No other thread may use these ops
+        meanwhile."""
         ...
 
     def requantizes(self, weight: Weight) -> bool:
@@ -117,6 +129,6 @@ class Ops(Protocol):
 
     def take_rows(self, x: Array, rows: Array) -> Array: ...
 
-    def sample(self, logits: Array, batch: Batch) -> list[int]:
-        """One id for each row of logits [R, vocab_size]: temperature first, then min_p, top_k and top_p."""
+    def sample(self, logits: Array, batch: Batch) -> Array:
+        """One id for each row of logits [R, vocab_size], int32 [R]: temperature first, then min_p, top_k and top_p."""
         ...

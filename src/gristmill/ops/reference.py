@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from gristmill.formats.checkpoint import Weight
 from gristmill.formats.dequantize import dequantize
 from gristmill.formats.quantize import quantize
-from gristmill.ops.interface import BLOCK_SIZE, Stack
+from gristmill.ops.interface import BLOCK_SIZE, Arrays, Stack
 from gristmill.types import Batch, RopeConfig
 
 Array = NDArray[Any]
@@ -57,6 +57,18 @@ class ReferenceOps:
             shape = (*shape[:-1], head_dim // 32, 32)
         dtype = "float16" if kv_type == "f16" else "float32"
         return np.zeros(shape, dtype), np.zeros(shape, dtype)
+
+    def write(self, array: Array, values: Array) -> None:
+        array[...] = values
+
+    def capture(self, step: Callable[[], Arrays]) -> tuple[Arrays, Callable[[], None]]:
+        results = step()
+
+        def again() -> None:
+            for result, value in zip(results, step(), strict=True):
+                result[...] = value
+
+        return results, again
 
     def requantizes(self, weight: Weight) -> bool:
         return False
@@ -149,7 +161,7 @@ class ReferenceOps:
     def take_rows(self, x: F32, rows: Array) -> F32:
         return x[rows]
 
-    def sample(self, logits: F32, batch: Batch) -> list[int]:
+    def sample(self, logits: F32, batch: Batch) -> Array:
         rows = zip(
             logits,
             batch.temperature,
@@ -160,7 +172,8 @@ class ReferenceOps:
             batch.next_positions,
             strict=True,
         )
-        return [sample(row, float(t), int(k), float(p), float(m), int(s), int(n)) for row, t, k, p, m, s, n in rows]
+        ids = [sample(row, float(t), int(k), float(p), float(m), int(s), int(n)) for row, t, k, p, m, s, n in rows]
+        return np.array(ids, np.int32)
 
 
 def sample(row: F32, temperature: float, top_k: int, top_p: float, min_p: float, seed: int, position: int) -> int:

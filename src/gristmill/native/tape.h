@@ -1,0 +1,102 @@
+// Operations as Python calls them: each is done at once and, while a tape is recording, noted on it, so that the same work
+// can be done again on the same arrays as one native call. What changes from step to step must lie in those arrays.
+#pragma once
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <functional>
+#include <optional>
+#include <unordered_set>
+
+#include "buffers.h"
+#include "ops.h"
+
+namespace gristmill {
+
+namespace nb = nanobind;
+
+template <class T, int Rank>
+using In = nb::ndarray<const T, nb::ndim<Rank>, nb::c_contig, nb::device::cpu>;
+template <class T, int Rank>
+using Optional = std::optional<In<T, Rank>>;
+template <class T>
+using Result = nb::ndarray<nb::numpy, T>;
+
+// Its own memory for results makes sure that no other work writes there between two replays.
+struct Tape {
+  std::shared_ptr<Buffers> buffers = std::make_shared<Buffers>();
+  std::vector<std::function<void()>> calls;
+  std::unordered_set<const void*> results;
+  std::vector<std::shared_ptr<void>> kept;   // inputs that come from outside
+};
+
+struct Backend : Ops {
+  using Ops::Ops;
+  std::shared_ptr<Buffers> buffers = std::make_shared<Buffers>();
+  Tape* tape = nullptr;   // the one that is recording
+};
+
+// While it lives, the interpreter runs on and no other thread uses these ops: they share threads and scratch memory.
+struct Running {
+  explicit Running(Ops& ops) : lock(ops.busy()) {}
+  nb::gil_scoped_release unlocked;  // first, so that no one waits for the lock with the interpreter in hand
+  std::lock_guard<std::mutex> lock;
+};
+
+// An array for a result, whose memory is used again when its last reader has gone.
+template <class T = float>
+Result<T> make(Backend& backend, std::initializer_list<size_t> shape) {
+  struct Lease {
+    std::shared_ptr<Buffers> buffers;
+    Buffers::Buffer buffer;
+    size_t n_bytes;
+  };
+  size_t n_bytes = sizeof(T);
+  for (size_t s : shape) n_bytes *= s;
+  const auto& buffers = backend.tape ? backend.tape->buffers : backend.buffers;
+  auto* lease = new Lease{buffers, buffers->take(n_bytes), n_bytes};
+  nb::capsule owner(lease, [](void* p) noexcept {
+    auto* lease = static_cast<Lease*>(p);
+    lease->buffers->give_back(std::move(lease->buffer), lease->n_bytes);
+    delete lease;
+  });
+  T* data = reinterpret_cast<T*>(lease->buffer->data());
+  if (backend.tape) backend.tape->results.insert(data);
+  return Result<T>(data, shape, owner);
+}
+
+namespace detail {
+
+template <class T, int Rank>
+void keep(Tape& tape, const In<T, Rank>& array) {
+  if (!tape.results.count(array.data())) tape.kept.push_back(std::make_shared<In<T, Rank>>(array));
+}
+template <class T, int Rank>
+void keep(Tape& tape, const Optional<T, Rank>& array) {
+  if (array) keep(tape, *array);
+}
+template <class Object>
+void keep(Tape& tape, const Object& object) {
+  tape.kept.push_back(std::make_shared<nb::object>(nb::find(object)));
+}
+
+}  // namespace detail
+
+// Does `call`, which may throw, and notes it. The tape keeps the inputs alive, except results: their memory is its own, and
+// reusing it in a replay in the same order is what makes a tape small.
+template <class Call, class... Inputs>
+void perform(Backend& backend, Call call, const Inputs&... inputs) {
+  if (backend.tape) {
+    backend.tape->calls.push_back(call);
+    (detail::keep(*backend.tape, inputs), ...);
+  }
+  Running running(backend);
+  call();
+}
+
+inline void replay(Backend& backend, const Tape& tape) {
+  Running running(backend);
+  for (const auto& call : tape.calls) call();
+}
+
+}  // namespace gristmill
