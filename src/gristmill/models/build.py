@@ -92,7 +92,7 @@ class _Loader:
         self._total = sum(stored_bytes(checkpoint.get(name)) for name in checkpoint.names()) if progress else 0
         self._quantize = quantize
         self._requantized: Counter[str] = Counter()
-        self._kept: Counter[str] = Counter()
+        self._kept: Counter[tuple[str, str]] = Counter()
 
     def linears(self, stacks: Iterable[tuple[list[Projection], bool]]) -> list[Linear]:
         """Handles of all stacks, in order. Small matrices go to the backend together: its threads share them out."""
@@ -112,7 +112,7 @@ class _Loader:
     def _quantized(self, part: Projection, target: QType) -> Projection:
         weight = quantize_at_load(part.weight, target)
         if weight.quantize_to is None and weight.qtype is not target:
-            self._kept[weight.qtype.label] += 1
+            self._kept[weight.qtype.label, target.label] += 1
         return replace(part, weight=weight)
 
     def _put(self, stacks: list[list[Projection]]) -> list[Linear]:
@@ -134,13 +134,13 @@ class _Loader:
                 n,
                 label,
             )
-        for label, n in self._kept.items():
+        for (label, target), n in self._kept.items():
             logger.warning(
                 "%s: %d %s tensors not quantized to %s, only floats in rows of a multiple of 32 are",
                 self._checkpoint.path.name,
                 n,
                 label,
-                self._quantize.label if self._quantize else None,
+                target,
             )
         if self._progress:
             self._progress(self._total, self._total)
