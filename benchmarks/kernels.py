@@ -16,7 +16,7 @@ from gristmill.formats.checkpoint import Weight
 from gristmill.formats.qtypes import QType
 from gristmill.ops.cpu import CpuOps
 
-TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q5_k", "q6_k", "mxfp4")
+TYPES = ("f32", "f16", "bf16", "q8_0", "int8", "q4_0", "q4_k", "q5_k", "q6_k", "mxfp4")
 COLUMNS = (1, 2, 4, 16, 128)
 
 
@@ -25,7 +25,8 @@ def random_weight(qtype: QType, shape: tuple[int, int], rng: np.random.Generator
     n_blocks = shape[0] * shape[1] // qtype.block_size
     data = rng.integers(0, 256, n_blocks * qtype.block_bytes, dtype=np.uint8)
     data &= 0x3B  # no exponent of a half, bfloat16 or float is then huge
-    return Weight("random", data, qtype, shape)
+    scales = np.full(shape[0], 0.01, np.float32) if qtype is QType.INT8_ROWS else None
+    return Weight("random", data, qtype, shape, scales)
 
 
 def best_of(n: int, ops: CpuOps, x: NDArray[np.float32], packed: Sequence[object]) -> float:
@@ -44,11 +45,12 @@ def main() -> None:
     parser.add_argument("--isa", default="auto")
     parser.add_argument("--rows", type=int, default=16384)
     parser.add_argument("--cols", type=int, default=4096)
+    parser.add_argument("--types", default=",".join(TYPES))
     args = parser.parse_args()
     ops, rng = CpuOps(args.threads, args.isa), np.random.default_rng(0)
     print(f"{ops.isa}, {ops.n_threads} threads, {args.rows} x {args.cols}: GB/s read / GFLOP/s, by columns")
     print("type    pack GB/s " + "".join(f"{n:>18}" for n in COLUMNS))
-    for label in TYPES:
+    for label in args.types.split(","):
         qtype = next(q for q in QType if q.label == label)
         weight = random_weight(qtype, (args.rows, args.cols), rng)
         start = time.perf_counter()

@@ -40,6 +40,7 @@ def stored(
     cols: int,
     scales: NDArray[Any] | None,
     row_order: I32 | None,
+    quantize_to: str | None,
 ) -> Stored: ...
 def linear_of(parts: Sequence[Packed], bias: F32 | None) -> Linear: ...
 

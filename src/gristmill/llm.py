@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from gristmill.engine.engine import Engine, log_softmax
 from gristmill.formats.open import open_checkpoint
+from gristmill.formats.quantize import quantize_type
 from gristmill.models.build import build, bytes_to_expect
 from gristmill.ops.cpu import CpuOps
 from gristmill.ops.interface import Ops
@@ -73,6 +74,10 @@ class LLM:
     threads      None: as many as there are cores for this process
     max_context  tokens of prompt and answer together; None: the model's own, at most 8192
     kv_type      'f16', 'f32' or 'q8_0' (int8, a scale for each 32), what keys and values are kept in
+    quantize     None (or 'none'), 'int8' (a float32 scale a row) or 'q8_0' (a float16 scale for each 32): what dense
+                 matrices of float models are kept as. Those are the projections of attention and of feed-forward
+                 networks, and the head; experts and matrices of up to 32,768 elements are not, the embedding only
+                 where it is the head too, and what a file has quantized already stays as it is, which a warning says
     tokenizer    a file to take the vocabulary from instead of the model's own
     progress     called with (bytes loaded, bytes in all)
     Raises FileNotFoundError, and ModelFormatError or another ValueError that names what is wrong.
@@ -86,19 +91,21 @@ class LLM:
         threads: int | None = None,
         max_context: int | None = None,
         kv_type: str = "f16",
+        quantize: str | None = None,
         tokenizer: str | Path | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
         path = Path(model)
+        target = quantize_type(quantize)
         checkpoint = open_checkpoint(path)
         self._ops = pick_backend(device, threads)
-        self._ops.expect(bytes_to_expect(checkpoint))  # and meanwhile the vocabulary is read
+        self._ops.expect(bytes_to_expect(checkpoint, target))  # and meanwhile the vocabulary is read
         self._tokenizer: Tokenizer | None = None
         try:
             self._tokenizer = load_tokenizer(checkpoint, Path(tokenizer) if tokenizer is not None else None)
         except MissingTokenizerError as error:  # ids still work; text will say why it does not
             self._no_tokenizer = str(error)
-        decoder = build(checkpoint, self._ops, progress)
+        decoder = build(checkpoint, self._ops, progress, target)
         self.model_path = path
         self.config: ModelConfig = decoder.config
         eos_ids = self._tokenizer.eos_ids if self._tokenizer else ()

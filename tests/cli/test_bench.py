@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import small_model
@@ -70,6 +71,7 @@ def test_model_table_and_environment(model: str) -> None:
         (["-p", "0", "-n", "9", "-d", "120"], "tg9 at depth 120 needs 129 tokens of context"),
         (["-r", "0"], "0 is not in the range"),
         (["--buffer-mb", "1"], "1 is not in the range"),
+        (["--quantize", "q4_0"], "'q4_0', which is not there yet"),
     ],
 )
 def test_a_mistake_gets_one_clear_line(model: str, args: list[str], message: str) -> None:
@@ -77,6 +79,13 @@ def test_a_mistake_gets_one_clear_line(model: str, args: list[str], message: str
     assert done.returncode in (1, 2)
     assert message in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
+
+
+def test_model_quantized_at_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(small_model, "DIM", 256)  # small matrices keep their floats
+    wide = small_model.write_model(tmp_path / "wide.bin")
+    args = ["-m", str(wide), "-p", "0", "-n", "2", "-b", "1", "-t", "1", "-r", "1"]
+    assert ["of f32" in run("model", *args, *more).stdout for more in ([], ["--quantize", "int8"])] == [True, False]
 
 
 def test_machine() -> None:

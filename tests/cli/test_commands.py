@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import small_model
@@ -55,6 +56,19 @@ def test_generate_takes_ids_and_environment(model: str) -> None:
     assert len(report["output_ids"]) <= 3
 
 
+def test_generate_quantizes_at_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wider model, as small matrices keep their floats: its probabilities move a little, with each type otherwise."""
+    monkeypatch.setattr(small_model, "DIM", 256)
+    wide = str(small_model.write(tmp_path))
+    args = ["generate", "-m", wide, "-p", "abc", "-n", "1", "--temp", "0", "--logprobs", "0", "--json"]
+    runs = [run(*args), *(run(*args, env={"GRISTMILL_QUANTIZE": name}) for name in ("none", "int8", "q8_0"))]
+    first = [json.loads(done.stdout)["logprobs"][0]["logprob"] for done in runs]
+    assert first[0] == first[1]
+    assert len(set(first)) == 3
+    assert max(first) - min(first) < 0.5
+    assert "[none|int8|q8_0]" in run("generate", "--help").stdout
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [
@@ -65,6 +79,8 @@ def test_generate_takes_ids_and_environment(model: str) -> None:
         (["-p", "a", "--ctx", "100000"], "the context must be between 2 and the model's 128"),
         (["-p", "a" * 200], "leaves no room to answer"),
         (["-p", "a", "--logprobs", "2"], "--logprobs needs --json"),
+        (["-p", "a", "--quantize", "mxfp4"], "'mxfp4', which is not there yet; use one of none, int8, q8_0"),
+        (["-p", "a", "--quantize", "int7"], "'int7', which is no type"),
     ],
 )
 def test_a_mistake_gets_one_clear_line(model: str, args: list[str], message: str) -> None:

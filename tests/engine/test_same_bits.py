@@ -14,6 +14,7 @@ from gristmill.engine.batch import Part, build
 from gristmill.engine.runner import Runner
 from gristmill.engine.sequence import Sequence
 from gristmill.formats.open import open_checkpoint
+from gristmill.formats.quantize import quantize_type
 from gristmill.kv.cache import allocate
 from gristmill.models.build import build as build_decoder
 from gristmill.ops.cpu import CpuOps
@@ -28,15 +29,18 @@ MODELS = {
     "gpt-oss-wide": ("MXFP4", "Q8_0"),
 }
 CASES = [(model, qtype, "f16") for model, qtypes in MODELS.items() for qtype in qtypes]
+CASES += [("llama-wide", "F16>int8", "f16"), ("llama-wide", "BF16>q8_0", "f16")]  # quantized at load
 CASES += [("llama-wide", "F16", "f32"), ("gpt-oss-wide", "Q8_0", "q8_0"), ("qwen3-wide", "Q8_0", "q8_0")]
 
 
 class Machine:
     """A model on a backend, with sequences whose blocks are dealt in random order."""
 
-    def __init__(self, path: Path, threads: int, isa: str, kv_type: str, seed: int) -> None:
+    def __init__(
+        self, path: Path, threads: int, isa: str, kv_type: str, seed: int, quantize: str | None = None
+    ) -> None:
         self.ops = CpuOps(threads, isa)
-        decoder = build_decoder(open_checkpoint(path), self.ops)
+        decoder = build_decoder(open_checkpoint(path), self.ops, quantize=quantize_type(quantize))
         self.vocab_size = decoder.config.vocab_size
         self.runner = Runner(decoder, self.ops, allocate(self.ops, decoder.config, N_BLOCKS, kv_type))
         self._free = [int(b) for b in np.random.default_rng(seed).permutation(N_BLOCKS)]
@@ -65,7 +69,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(("model", "qtype", "kv_type"), CASES, ids=["-".join(case) for case in CASES])
 @pytest.mark.parametrize("isa", isas())
 def test_any_cut_any_neighbours_any_threads(folder: Path, model: str, qtype: str, kv_type: str, isa: str) -> None:
-    machine = partial(Machine, checkpoint(folder, model, qtype), isa=isa, kv_type=kv_type)
+    stored, _, target = qtype.partition(">")
+    path = checkpoint(folder, model, stored)
+    machine = partial(Machine, path, isa=isa, kv_type=kv_type, quantize=target or None)
     rng = np.random.default_rng(0)
     first = machine(threads=2, seed=0)
     texts = [rng.integers(first.vocab_size, size=n).tolist() for n in (N_TOKENS, 61, 90)]

@@ -14,7 +14,7 @@ from gristmill.formats.dequantize import dequantize
 from gristmill.formats.qtypes import QType
 from gristmill.formats.quantize import quantize_q8_0
 
-APART = (QType.MXFP4_SPLIT, QType.Q8_GROUPS)
+APART = tuple(qtype for qtype in QType if qtype.scales_apart)
 GGUF_TYPES = [qtype for qtype in QType if qtype not in APART]
 HALF_FLOATS = {  # byte offsets of the float16 fields of a block, after ggml-common.h
     QType.Q4_0: [0],

@@ -20,7 +20,7 @@ from gristmill.formats.open import open_checkpoint
 from gristmill.formats.qtypes import QType
 from gristmill.formats.strings import ByteStrings
 
-GGUF_TYPES = [qtype for qtype in QType if qtype not in (QType.MXFP4_SPLIT, QType.Q8_GROUPS)]
+GGUF_TYPES = [qtype for qtype in QType if not qtype.scales_apart]
 
 
 def write_all_types(path: Path, alignment: int | None = None, split_max_tensors: int = 0) -> dict[str, tuple]:

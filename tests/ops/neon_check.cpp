@@ -47,13 +47,18 @@ static std::vector<uint8_t> random_weights(Source source, size_t n) {
   return data;
 }
 
-static bool check_linear(Source source, const char* name, const Kernels& neon, const Kernels& portable) {
+static bool check_linear(Source source, const char* name, const Kernels& neon, const Kernels& portable,
+                         Pack quantize_to = Pack::kCount) {
   ThreadPool pool(1);
   int rows = 70, cols = 512, n_columns = 7;
   std::vector<uint8_t> data = random_weights(source, size_t(rows) * cols);
-  SourceWeight w{source, 1, rows, cols, data.data(), nullptr, 0, nullptr, rows};
+  std::vector<float> scales(rows, 0.001f);
+  SourceWeight w{source, 1, rows, cols, data.data(), source == Source::INT8_ROWS ? scales.data() : nullptr, 0, nullptr, rows,
+                 quantize_to};
   Arena arena;
-  PackedMatrix packed = pack({w}, pool, arena)[0];
+  PackedMatrix packed = pack({w}, pool, arena, portable)[0];
+  PackedMatrix again = pack({w}, pool, arena, neon)[0];
+  bool same = !std::memcmp(packed.matrix.data, again.matrix.data, packed.matrix.total_bytes());  // quantized alike
   std::vector<float> x = normals(size_t(n_columns) * cols), results[2];
   double gap[2] = {0, 0};
   for (int n : {1, n_columns}) {
@@ -75,7 +80,7 @@ static bool check_linear(Source source, const char* name, const Kernels& neon, c
     }
     gap[n > 1] = worst(results[1], results[0]);
   }
-  bool good = gap[0] < 1e-5 && gap[1] < 1e-5;
+  bool good = same && gap[0] < 1e-5 && gap[1] < 1e-5;
   std::printf("%-8s vector %.1e matrix %.1e %s\n", name, gap[0], gap[1], good ? "ok" : "DIFFERS");
   return good;
 }
@@ -122,8 +127,11 @@ int main() {
   bool good = true;
   for (Case c : {Case{Source::F32, "f32"}, {Source::F16, "f16"}, {Source::BF16, "bf16"}, {Source::Q8_0, "q8_0"},
                  {Source::Q4_0, "q4_0"}, {Source::Q4_K, "q4_k"}, {Source::Q5_K, "q5_k"}, {Source::Q6_K, "q6_k"},
-                 {Source::MXFP4, "mxfp4"}})
+                 {Source::MXFP4, "mxfp4"}, {Source::INT8_ROWS, "int8"}})
     good &= check_linear(c.source, c.name, *neon, *portable);
+  for (Pack pack : {Pack::Q8R, Pack::Q8_0})
+    for (Source source : {Source::F32, Source::F16, Source::BF16})
+      good &= check_linear(source, "quantized", *neon, *portable, pack);
   good &= check_attention(*neon, *portable, 6) && check_attention(*neon, *portable, 23);
   std::vector<float> x = normals(50), w = normals(50), a(50), b(50);
   neon->rms_norm(x.data(), w.data(), 50, 1e-5f, a.data()), portable->rms_norm(x.data(), w.data(), 50, 1e-5f, b.data());

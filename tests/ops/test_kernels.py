@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from gristmill import _kernels
 from gristmill.formats.checkpoint import Weight
 from gristmill.formats.dequantize import dequantize
 from gristmill.formats.qtypes import QType
+from gristmill.formats.quantize import quantize
 from gristmill.ops.cpu import CpuOps
 from gristmill.ops.reference import ReferenceOps, sample, uniform
 
@@ -60,8 +63,9 @@ def random_weight(qtype: QType, shape: tuple[int, ...], seed: int = 0) -> Weight
         blocks[:, 0] = rng.integers(118, 124, len(blocks))
     elif qtype is QType.MXFP4_SPLIT:
         scales = rng.integers(118, 124, len(blocks), dtype=np.uint8)
-    elif qtype is QType.Q8_GROUPS:
-        scales = rng.uniform(0.5e-3, 1e-3, n // 64).astype(np.float32)
+    elif qtype in (QType.Q8_GROUPS, QType.INT8_ROWS):
+        per_scale = 64 if qtype is QType.Q8_GROUPS else shape[-1]
+        scales = rng.uniform(0.5e-3, 1e-3, n // per_scale).astype(np.float32)
     else:
         for at in halves.get(qtype.label, (0,)):
             size = 1e-3 if qtype.block_bytes < 100 else 1e-4
@@ -118,9 +122,7 @@ def test_embed_gives_the_rows_themselves(cpu: CpuOps, qtype: QType) -> None:
         np.testing.assert_array_equal(actual, expected)
 
 
-@pytest.mark.parametrize(
-    "qtype", [q for q in QType if q not in (QType.MXFP4_SPLIT, QType.Q8_GROUPS)], ids=lambda q: q.label
-)
+@pytest.mark.parametrize("qtype", [q for q in QType if not q.scales_apart], ids=lambda q: q.label)
 def test_native_dequantization_equals_the_definition(qtype: QType) -> None:
     """Bit for bit, over random bytes."""
     data = np.random.default_rng(3).integers(0, 256, 200 * qtype.block_bytes, dtype=np.uint8)
@@ -129,7 +131,9 @@ def test_native_dequantization_equals_the_definition(qtype: QType) -> None:
     np.testing.assert_array_equal(actual, dequantize(weight))
 
 
-@pytest.mark.parametrize("qtype", [QType.F32, QType.Q4_K, QType.MXFP4_SPLIT, QType.Q8_GROUPS], ids=lambda q: q.label)
+@pytest.mark.parametrize(
+    "qtype", [QType.F32, QType.Q4_K, QType.MXFP4_SPLIT, QType.Q8_GROUPS, QType.INT8_ROWS], ids=lambda q: q.label
+)
 def test_rows_in_another_order(cpu: CpuOps, qtype: QType) -> None:
     weight = random_weight(qtype, (40, 256))
     order = np.random.default_rng(1).permutation(40)[:33].astype(np.int32)
@@ -145,6 +149,58 @@ def test_groups_that_cross_rows_are_read_right(cpu: CpuOps) -> None:
     x = rng.normal(size=(3, 40)).astype(np.float32)
     expected = REFERENCE.linear(x, REFERENCE.put([weight]))
     np.testing.assert_allclose(cpu.linear(x, cpu.put([weight])), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("n_rows", [1, 5, 131])
+def test_a_row_s_scale_is_applied_once_however_many_stretches(cpu: CpuOps, n_rows: int) -> None:
+    """1600 columns are four stretches where there are many rows; 150 rows are two groups and a part."""
+    x = np.random.default_rng(n_rows).normal(size=(n_rows, 1600)).astype(np.float32)
+    weight = random_weight(QType.INT8_ROWS, (150, 1600))
+    expected = REFERENCE.linear(quantized(x), REFERENCE.put([weight]))
+    scale = np.abs(x).sum(axis=-1, keepdims=True) * 0.1
+    np.testing.assert_array_less(np.abs(cpu.linear(x, cpu.put([weight])) - expected) / scale, 2e-5)
+
+
+def test_experts_have_scales_of_their_own(cpu: CpuOps) -> None:
+    """A handle of several matrices: the scales of each stand at the end of each."""
+    weight = random_weight(QType.INT8_ROWS, (5, 20, 64))
+    x, router = np.eye(5, 64, dtype=np.float32), np.eye(5, dtype=np.float32)
+    down = random_weight(QType.F32, (5, 64, 10), 1)
+    gate, up = (weight.take_rows(np.arange(i, 20, 2, dtype=np.int32)) for i in (0, 1))
+    actual, expected = (ops.moe(x, router, ops.put([gate, up]), ops.put([down]), 1, 0.0) for ops in (cpu, REFERENCE))
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("target", [QType.INT8_ROWS, QType.Q8_0], ids=lambda q: q.label)
+@pytest.mark.parametrize("qtype", FLOATS, ids=lambda q: q.label)
+def test_quantizing_at_load_equals_the_definition(cpu: CpuOps, qtype: QType, target: QType) -> None:
+    """Bit for bit: ties, rows of zeros, tiny and huge numbers, rows in another order."""
+    weight = random_weight(qtype, (150, 224))
+    values = weight.data.view({4: np.float32, 2: np.uint16}[qtype.block_bytes]).reshape(150, 224).copy()
+    values[3] = 0
+    ties = np.float32([127, 0.5, -0.5, 1.5, 2.5, -2.5, 63.5, -126.5])
+    as_stored = {QType.F32: ties, QType.F16: ties.astype(np.float16).view(np.uint16)}
+    values[4, :8] = as_stored.get(qtype, (ties.view(np.uint32) >> 16).astype(np.uint16))
+    values[4, 8:] = 0
+    if qtype is not QType.F32:
+        values[5] &= 0x83FF if qtype is QType.F16 else 0x807F  # denormal numbers
+    weight = replace(weight, data=values.view(np.uint8).reshape(-1), quantize_to=target)
+    weight = weight.take_rows(np.random.default_rng(1).permutation(150).astype(np.int32))
+    expected = dequantize(quantize(weight))
+    packed = cpu.put([weight])
+    np.testing.assert_array_equal(cpu.embed(packed, np.arange(150, dtype=np.int32)), expected)
+    x = quantized(np.random.default_rng(2).normal(size=(9, 224)).astype(np.float32))
+    gap = np.abs(cpu.linear(x, packed) - REFERENCE.linear(x, REFERENCE.put([weight])))
+    assert (gap <= 1e-5 * (np.abs(x) @ np.abs(expected).T)).all()
+
+
+def test_a_number_that_is_not_finite_stays_visible(cpu: CpuOps) -> None:
+    values = np.random.default_rng(0).normal(size=(4, 64)).astype(np.float32)
+    values[0, 5], values[1, 63], values[2, 0] = np.nan, np.inf, -np.inf
+    weight = Weight("w", values.view(np.uint8).reshape(-1), QType.F32, (4, 64), quantize_to=QType.INT8_ROWS)
+    y = cpu.linear(np.ones((1, 64), np.float32), cpu.put([weight]))
+    assert np.isnan(y[0, :3]).all()
+    assert np.isfinite(y[0, 3])
 
 
 @pytest.mark.parametrize("n", [1, 16, 20, 577])
@@ -222,6 +278,12 @@ def test_a_wrong_shape_is_an_error_and_not_a_crash(cpu: CpuOps) -> None:
         cpu.embed(w, np.array([8], np.int32))
     with pytest.raises(ValueError, match="size does not fit"):
         cpu.put([Weight("w", np.zeros(33, np.uint8), QType.Q8_0, (1, 32))])
+    with pytest.raises(ValueError, match="one float32 scale for each row"):
+        cpu.put([Weight("w", np.zeros(64, np.uint8), QType.INT8_ROWS, (2, 32), np.ones(1, np.float32))])
+    with pytest.raises(ValueError, match="multiple of 32"):
+        cpu.put([Weight("w", np.zeros(80, np.uint8), QType.F16, (2, 20), quantize_to=QType.INT8_ROWS)])
+    with pytest.raises(ValueError, match="only float types"):
+        cpu.put([Weight("w", np.zeros(34, np.uint8), QType.Q8_0, (1, 32), quantize_to=QType.INT8_ROWS)])
 
 
 def test_an_unknown_instruction_set_is_named() -> None:

@@ -37,6 +37,7 @@ Examples:
 @options.option("-t", "--threads", type=Numbers(1, 1024), help="thread counts [default: one a core]")
 @options.option("-r", "--repetitions", type=click.IntRange(1, 1000), default=3, help="of each test, after a warm-up")
 @options.kv_type
+@options.quantize
 @options.device
 @buffer_mb
 @options.as_json
@@ -49,6 +50,7 @@ def model(
     threads: tuple[int, ...] | None,
     repetitions: int,
     kv_type: str,
+    quantize: str,
     device: str,
     buffer_mb: int,
     as_json: bool,
@@ -64,7 +66,7 @@ def model(
     counts = threads or (default_threads(),)
     cases = plan(n_prompt, n_generate, batch, depth, counts)
     first = pick_backend(device, counts[0])
-    decoder = load_decoder(model, first)
+    decoder = load_decoder(model, first, quantize)
     bench = ModelBench(
         decoder,
         kv_type,

@@ -40,6 +40,7 @@ Examples:
 @options.context
 @options.threads
 @options.kv_type
+@options.quantize
 @options.device
 @options.as_json
 def generate(
@@ -59,6 +60,7 @@ def generate(
     context: int | None,
     threads: int | None,
     kv_type: str,
+    quantize: str,
     device: str,
     as_json: bool,
 ) -> None:
@@ -80,7 +82,7 @@ def generate(
     )
     text = prompt if prompt is not None or prompt_ids is not None else sys.stdin.read()
     started = time.perf_counter()
-    llm = load(model, tokenizer, threads, context, kv_type, device)
+    llm = load(model, tokenizer, threads, context, kv_type, quantize, device)
     loaded = time.perf_counter()
     ids = llm.encode(text) if text is not None else _parse_ids(prompt_ids or "")
     if not as_json and text is not None:

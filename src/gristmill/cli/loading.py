@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gristmill.formats.open import open_checkpoint
+from gristmill.formats.quantize import quantize_type
 from gristmill.llm import LLM
 from gristmill.models.build import Progress as Report
 from gristmill.models.build import build
@@ -16,7 +17,15 @@ from gristmill.models.decoder import Decoder
 from gristmill.ops.interface import Ops
 
 
-def load(model: str, tokenizer: str | None, threads: int | None, context: int | None, kv_type: str, device: str) -> LLM:
+def load(
+    model: str,
+    tokenizer: str | None,
+    threads: int | None,
+    context: int | None,
+    kv_type: str,
+    quantize: str,
+    device: str,
+) -> LLM:
     """The model, ready. What the user should know (weights that were converted, say) goes to stderr."""
     with _progress() as progress:
         return LLM(
@@ -25,15 +34,17 @@ def load(model: str, tokenizer: str | None, threads: int | None, context: int | 
             threads=threads,
             max_context=context,
             kv_type=kv_type,
+            quantize=quantize,
             tokenizer=tokenizer,
             progress=progress,
         )
 
 
-def load_decoder(model: str, ops: Ops) -> Decoder:
+def load_decoder(model: str, ops: Ops, quantize: str) -> Decoder:
     """The forward pass alone, without a vocabulary or a cache."""
+    target = quantize_type(quantize)
     with _progress() as progress:
-        return build(open_checkpoint(Path(model)), ops, progress)
+        return build(open_checkpoint(Path(model)), ops, progress, target)
 
 
 @contextmanager

@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 import click
 
+from gristmill.formats.quantize import QUANTIZE_CHOICES
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -25,6 +27,9 @@ context = option(
 )
 kv_type = option(
     "--kv-type", type=click.Choice(["f16", "f32", "q8_0"]), default="f16", help="what keys and values are kept in"
+)
+quantize = option(
+    "--quantize", metavar=f"[{'|'.join(QUANTIZE_CHOICES)}]", default="none", help="what dense float weights are kept as"
 )
 device = option("--device", type=click.Choice(["auto", "cpu"]), default="auto", help="where to compute")
 as_json = option("--json", "as_json", is_flag=True, help="print JSON for scripts")

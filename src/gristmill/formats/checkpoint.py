@@ -41,12 +41,13 @@ def shown_path(path: Path) -> str:
 class Weight:
     """One tensor as its file stores it.
 
-    name       the tensor's name in the file, for errors
-    data       uint8 [n_bytes], C-contiguous, usually a read-only view of the file's memory map
-    qtype      how `data` encodes numbers
-    shape      logical shape, outermost first: (n,), (rows, cols) or (n_experts, rows, cols); cols are contiguous
-    scales     the second array of types that keep scales apart: float32 for Q8_GROUPS, uint8 (E8M0) for MXFP4_SPLIT
-    row_order  int32 [rows]: logical row r is stored as row `row_order[r]`; None when they are the same
+    name         the tensor's name in the file, for errors
+    data         uint8 [n_bytes], C-contiguous, usually a read-only view of the file's memory map
+    qtype        how `data` encodes numbers
+    shape        logical shape, outermost first: (n,), (rows, cols) or (n_experts, rows, cols); cols are contiguous
+    scales       the second array of types that keep scales apart: uint8 (E8M0) for MXFP4_SPLIT, otherwise float32
+    row_order    int32 [rows]: logical row r is stored as row `row_order[r]`; None when they are the same
+    quantize_to  what a backend should keep these floats as, None for what they are (see `quantize.quantize_at_load`)
     """
 
     name: str
@@ -55,6 +56,7 @@ class Weight:
     shape: tuple[int, ...]
     scales: NDArray[Any] | None = None
     row_order: NDArray[np.int32] | None = None
+    quantize_to: QType | None = None
 
     @property
     def n_elements(self) -> int:

@@ -19,7 +19,7 @@ def dequantize(weight: Weight) -> NDArray[np.float32]:
     """`weight` as float32 of `weight.shape`, its `row_order` applied; a read-only view where the file has just that.
 
     Equal bit for bit to ggml's dequantization (GGUF's types), fp4 * 2^(scale - 127) (MXFP4_SPLIT), int8 * scale of its
-    group (Q8_GROUPS). Scales that are infinite or NaN give infinities and NaN, without a warning.
+    group (Q8_GROUPS) or row (INT8_ROWS). Scales that are infinite or NaN give infinities and NaN, without a warning.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         return _dequantize(weight)
@@ -39,7 +39,8 @@ def _dequantize(weight: Weight) -> NDArray[np.float32]:
     if weight.qtype is QType.Q8_GROUPS:  # a group may span rows, so rows are taken from the numbers
         return take(_decode(weight.qtype, weight.data, weight.scales), cols).reshape(shape)
     n_blocks = cols // weight.qtype.block_size
-    scales = None if weight.scales is None else take(weight.scales, n_blocks).reshape(-1)
+    n_scales = 1 if weight.qtype is QType.INT8_ROWS else n_blocks  # of a row
+    scales = None if weight.scales is None else take(weight.scales, n_scales).reshape(-1)
     data = take(weight.data, n_blocks * weight.qtype.block_bytes).reshape(-1)
     return _decode(weight.qtype, data, scales).reshape(shape)
 
@@ -52,8 +53,8 @@ def _decode(qtype: QType, data: NDArray[np.uint8], scales: NDArray[Any] | None) 
         return data.view("<f2").astype(np.float32)
     if qtype is QType.BF16:
         return (data.view("<u2").astype(np.uint32) << 16).view(np.float32)
-    if qtype is QType.Q8_GROUPS:
-        assert scales is not None, "Q8_GROUPS keeps its scales apart"
+    if qtype in (QType.Q8_GROUPS, QType.INT8_ROWS):
+        assert scales is not None, "their scales are kept apart"
         return (data.view(np.int8).reshape(len(scales), -1) * scales.astype(np.float32)[:, None]).reshape(-1)
     blocks = data.reshape(-1, qtype.block_bytes)
     values = np.empty((len(blocks), qtype.block_size), dtype=np.float32)

@@ -50,7 +50,7 @@ class GgufCheckpoint:
         file, info = self._tensors[name]
         qtype = info.type.qtype
         if qtype is None:
-            readable = ", ".join(q.label for q in QType if q not in (QType.MXFP4_SPLIT, QType.Q8_GROUPS))
+            readable = ", ".join(q.label for q in QType if not q.scales_apart)
             problem = f"has type {info.type.label}, which gristmill does not compute"
             raise bad_file(file.path, f"tensor {shown(name)}", problem, f"use a file with {readable}")
         return Weight(name, file.view(info.offset, info.n_bytes, qtype.alignment), qtype, info.shape)

@@ -12,6 +12,7 @@ class QType(Enum):
                  high nibble of byte j; `scales` holds one E8M0 byte for each block
     Q8_GROUPS    as in llama2.c v2: `data` holds int8, `scales` one float32 for each group of
                  len(data) / len(scales) consecutive elements of the flattened tensor, as the file stores it
+    INT8_ROWS    in no file, made at load: `data` holds int8, `scales` one float32 for each row, as `data` stores them
     """
 
     F32 = ("f32", 1, 4)
@@ -31,6 +32,7 @@ class QType(Enum):
     MXFP4 = ("mxfp4", 32, 17)
     MXFP4_SPLIT = ("mxfp4_split", 32, 16)
     Q8_GROUPS = ("q8_groups", 1, 1)
+    INT8_ROWS = ("int8", 1, 1)
 
     @property
     def label(self) -> str:
@@ -45,6 +47,15 @@ class QType(Enum):
         return self.value[2]
 
     @property
+    def is_float(self) -> bool:
+        return self in (QType.F32, QType.F16, QType.BF16)
+
+    @property
+    def scales_apart(self) -> bool:
+        """Whether a Weight of it has `scales`. No GGUF holds such a type."""
+        return self in (QType.MXFP4_SPLIT, QType.Q8_GROUPS, QType.INT8_ROWS)
+
+    @property
     def alignment(self) -> int:
         """What the first byte's address is a multiple of in every Weight: the widest number inside a block."""
-        return {QType.F32: 4, QType.MXFP4: 1, QType.MXFP4_SPLIT: 1, QType.Q8_GROUPS: 1}.get(self, 2)
+        return 4 if self is QType.F32 else 1 if self.scales_apart or self is QType.MXFP4 else 2

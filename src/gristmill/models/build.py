@@ -5,10 +5,13 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
 from gristmill.formats.checkpoint import Checkpoint, Weight, bad_file
+from gristmill.formats.qtypes import QType
+from gristmill.formats.quantize import quantize_at_load
 from gristmill.models.decoder import Decoder, Layer
 from gristmill.models.families import Projection, Tensors
 from gristmill.models.hyperparameters import read_config
@@ -21,14 +24,16 @@ Progress = Callable[[int, int], None]
 _BYTES_AT_ONCE = 32 << 20  # of the file's pages in memory beside the packed weights
 
 
-def build(checkpoint: Checkpoint, ops: Ops, progress: Progress | None = None) -> Decoder:
+def build(checkpoint: Checkpoint, ops: Ops, progress: Progress | None = None, quantize: QType | None = None) -> Decoder:
     """The model, ready to run. progress(bytes done, bytes in all) is called as matrices are packed.
 
+    quantize: INT8_ROWS or Q8_0 for the dense matrices that are floats: projections of attention and of a feed-forward
+    network without experts, and the head. The embedding stays as it is stored unless it is the head too.
     ModelFormatError when a tensor is missing, has another shape than the configuration says, or is not expected at all.
     """
     config = read_config(checkpoint)
     tensors = Tensors(checkpoint, config)
-    loader = _Loader(checkpoint, ops, progress)
+    loader = _Loader(checkpoint, ops, progress, quantize)
     linears = iter(loader.linears(_stacks(tensors, config)))
     embed = next(linears)
     layers = tuple(_layer(tensors, config, ops, i, linears) for i in range(config.n_layers))
@@ -42,19 +47,20 @@ def build(checkpoint: Checkpoint, ops: Ops, progress: Progress | None = None) ->
     return Decoder(config, embed, layers, norm, head)
 
 
-def _stacks(tensors: Tensors, config: ModelConfig) -> Iterator[list[Projection]]:
-    """Every matrix of the model, in the order in which `build` and `_layer` take them; made only as they are asked for,
-    since some are copies."""
-    yield [Projection(tensors.embed(), None)]
+def _stacks(tensors: Tensors, config: ModelConfig) -> Iterator[tuple[list[Projection], bool]]:
+    """Every matrix of the model, in the order in which `build` and `_layer` take them, and whether it is a dense one
+    that may be quantized; made only as they are asked for, since some are copies."""
+    yield [Projection(tensors.embed(), None)], config.tied_head
+    dense = config.moe is None
     for i in range(config.n_layers):
-        yield tensors.qkv(i)
-        yield [tensors.o(i)]
+        yield tensors.qkv(i), True
+        yield [tensors.o(i)], True
         if (router := tensors.router(i)) is not None:
-            yield [router]
-        yield tensors.gate_up(i)
-        yield [tensors.down(i)]
+            yield [router], False
+        yield tensors.gate_up(i), dense
+        yield [tensors.down(i)], dense
     if not config.tied_head:
-        yield [Projection(tensors.head(), None)]
+        yield [Projection(tensors.head(), None)], True
 
 
 def _layer(tensors: Tensors, config: ModelConfig, ops: Ops, i: int, linears: Iterator[Linear]) -> Layer:
@@ -78,26 +84,36 @@ def _layer(tensors: Tensors, config: ModelConfig, ops: Ops, i: int, linears: Ite
 class _Loader:
     """Hands weights to the backend and keeps count."""
 
-    def __init__(self, checkpoint: Checkpoint, ops: Ops, progress: Progress | None) -> None:
+    def __init__(self, checkpoint: Checkpoint, ops: Ops, progress: Progress | None, quantize: QType | None) -> None:
         self._checkpoint = checkpoint
         self._ops = ops
         self._progress = progress
         self._done = 0
         self._total = sum(stored_bytes(checkpoint.get(name)) for name in checkpoint.names()) if progress else 0
+        self._quantize = quantize
         self._requantized: Counter[str] = Counter()
+        self._kept: Counter[tuple[str, str]] = Counter()
 
-    def linears(self, stacks: Iterable[list[Projection]]) -> list[Linear]:
+    def linears(self, stacks: Iterable[tuple[list[Projection], bool]]) -> list[Linear]:
         """Handles of all stacks, in order. Small matrices go to the backend together: its threads share them out."""
         handles: list[Linear] = []
         waiting: list[list[Projection]] = []
         n_bytes = 0
-        for parts in stacks:
+        for parts, dense in stacks:
+            if dense and self._quantize:
+                parts = [self._quantized(part, self._quantize) for part in parts]
             waiting.append(parts)
             n_bytes += sum(stored_bytes(part.weight) for part in parts)
             if n_bytes >= _BYTES_AT_ONCE:
                 handles += self._put(waiting)
                 waiting, n_bytes = [], 0
         return handles + self._put(waiting)
+
+    def _quantized(self, part: Projection, target: QType) -> Projection:
+        weight = quantize_at_load(part.weight, target)
+        if weight.quantize_to is None and weight.qtype is not target:
+            self._kept[weight.qtype.label, target.label] += 1
+        return replace(part, weight=weight)
 
     def _put(self, stacks: list[list[Projection]]) -> list[Linear]:
         handles = self._ops.put_all([([part.weight for part in parts], _joined_bias(parts)) for parts in stacks])
@@ -118,13 +134,28 @@ class _Loader:
                 n,
                 label,
             )
+        for (label, target), n in self._kept.items():
+            logger.warning(
+                "%s: %d %s tensors not quantized to %s, only floats in rows of a multiple of 32 are",
+                self._checkpoint.path.name,
+                n,
+                label,
+                target,
+            )
         if self._progress:
             self._progress(self._total, self._total)
 
 
-def bytes_to_expect(checkpoint: Checkpoint) -> int:
+def bytes_to_expect(checkpoint: Checkpoint, quantize: QType | None = None) -> int:
     """For `Ops.expect`: all tensors but the largest, whose pages of the file are in memory beside its copy."""
-    sizes = [stored_bytes(checkpoint.get(name)) for name in checkpoint.names()]
+
+    def size(weight: Weight) -> int:
+        if quantize and len(weight.shape) == 2:
+            weight = quantize_at_load(weight, quantize)
+        qtype = weight.quantize_to or weight.qtype
+        return weight.n_elements // qtype.block_size * qtype.block_bytes
+
+    sizes = [size(checkpoint.get(name)) for name in checkpoint.names()]
     return sum(sizes) - max(sizes, default=0)
 
 

@@ -37,7 +37,7 @@ struct Stored {
 };
 
 Stored stored(const std::string& label, In<uint8_t, 1> data, int n_matrices, int stored_rows, int cols, Stored::Scales scales,
-              Optional<int32_t, 1> row_order) {
+              Optional<int32_t, 1> row_order, const std::optional<std::string>& quantize_to) {
   SourceWeight w{};
   w.source = source_of(label);
   check(n_matrices > 0 && stored_rows > 0 && cols > 0, "pack: every dimension must be positive");
@@ -58,6 +58,14 @@ Stored stored(const std::string& label, In<uint8_t, 1> data, int n_matrices, int
           "pack: q8_groups needs float32 scales that divide the elements");
     w.group = int(n / int64_t(scales->size()));
     check(w.group % kBlock == 0 && cols % kBlock == 0, "pack: q8_groups needs groups and columns in multiples of 32");
+  } else if (w.source == Source::INT8_ROWS) {
+    check(scales && scales->dtype() == nb::dtype<float>() && int64_t(scales->size()) == int64_t(n_matrices) * stored_rows,
+          "pack: int8 needs one float32 scale for each row");
+  }
+  if (quantize_to) {
+    check(w.source <= Source::BF16, "pack: only float types are quantized");
+    check(*quantize_to == "int8" || *quantize_to == "q8_0", "pack: quantize_to must be int8 or q8_0");
+    w.quantize_to = *quantize_to == "int8" ? Pack::Q8R : Pack::Q8_0;
   }
   w.scales = scales ? scales->data() : nullptr;
   check(!Matrix{pack_of(w), 1, 1, cols, nullptr}.blocked() || cols % kBlock == 0, "pack: columns must be a multiple of 32");
@@ -241,7 +249,7 @@ auto sample_rows(Backend& ops, In<float, 2> logits, In<float, 1> temperature, In
 
 auto dequantize_array(const std::string& label, In<uint8_t, 1> data) {
   Source source = source_of(label);
-  check(source != Source::MXFP4_SPLIT && source != Source::Q8_GROUPS, "dequantize: this type keeps its scales apart");
+  check(!scales_apart(source), "dequantize: this type keeps its scales apart");
   check(data.size() % source_block_bytes(source) == 0, "dequantize: the data is not whole blocks");
   size_t n = data.size() / source_block_bytes(source) * source_block(source);
   float* y = new float[n ? n : 1];
@@ -299,7 +307,8 @@ NB_MODULE(_kernels, m) {
       .def_prop_ro("n_bytes", linear_bytes)
       .def_prop_ro("arithmetic", linear_arithmetic);
   nb::class_<Stored>(m, "Stored");
-  m.def("stored", stored, "label"_a, "data"_a, "n_matrices"_a, "stored_rows"_a, "cols"_a, "scales"_a.none(), "row_order"_a.none());
+  m.def("stored", stored, "label"_a, "data"_a, "n_matrices"_a, "stored_rows"_a, "cols"_a, "scales"_a.none(), "row_order"_a.none(),
+        "quantize_to"_a.none());
   nb::class_<KvStore>(m, "KvLayer")
       .def_prop_ro("n_bytes", [](const KvStore& kv) { return kv.n_bytes; })
       .def_prop_ro("head_dim", [](const KvStore& kv) { return kv.layer.head_dim; })

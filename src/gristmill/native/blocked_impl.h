@@ -10,10 +10,11 @@ namespace {
 //   kMinimum  a value is scale * quant - minimum
 //   kHalves   columns 16 .. 31 have a scale of their own, second_scale
 //   kSmall    quants are under 128
+//   kRows     a scale for each row, after the last step, and none in the steps
 //   kDirect   with more columns than this, sets are taken apart once for all tiles
 struct Nibbles {
   static constexpr int kQuantBytes = 256, kScaleBytes = 32, kSuperBytes = 0;
-  static constexpr bool kMinimum = false, kHalves = false, kSmall = true;
+  static constexpr bool kMinimum = false, kHalves = false, kSmall = true, kRows = false;
   static constexpr int kDirect = kTileColumns;
   template <int J>
   static U set(const uint8_t* q, int stride) {
@@ -24,7 +25,7 @@ struct Nibbles {
 
 struct TypeQ8_0 {
   static constexpr int kQuantBytes = 512, kZero = kByteZero, kScaleBytes = 32, kSuperBytes = 0;
-  static constexpr bool kMinimum = false, kHalves = false, kSmall = false;
+  static constexpr bool kMinimum = false, kHalves = false, kSmall = false, kRows = false;
   static constexpr int kDirect = INT32_MAX;
   template <int J>
   static U set(const uint8_t* q, int stride) { return u_byte(u_load(q + stride * J)); }
@@ -34,6 +35,11 @@ struct TypeQ8_0 {
 struct TypeQ8F : TypeQ8_0 {
   static constexpr int kScaleBytes = 64;
   static F scale(const uint8_t* s, F) { return f_load(reinterpret_cast<const float*>(s)); }
+};
+
+struct TypeQ8R : TypeQ8_0 {
+  static constexpr int kScaleBytes = 0;
+  static constexpr bool kRows = true;
 };
 
 struct TypeQ4_0 : Nibbles {
@@ -113,11 +119,23 @@ template <class T, bool Second, int P, int C>
 inline void add_scaled(const I (&sum)[P][C], const uint8_t* scales, const F (&d)[P], const ActivationBlock& a, F (&acc)[P][C]) {
 #pragma GCC unroll 8
   for (int p = 0; p < P; p++, scales += T::kScaleBytes) {
-    F scale;
+    F scale = d[p];
     if constexpr (Second) scale = T::second_scale(scales, d[p]);
-    else scale = T::scale(scales, d[p]);
+    else if constexpr (!T::kRows) scale = T::scale(scales, d[p]);
 #pragma GCC unroll 8
-    for (int c = 0; c < C; c++) acc[p][c] = f_fma(f_of_i(sum[p][c]), f_mul(scale, f_set(a.scale[c])), acc[p][c]);
+    for (int c = 0; c < C; c++) {
+      F factor = T::kRows ? f_set(a.scale[c]) : f_mul(scale, f_set(a.scale[c]));
+      acc[p][c] = f_fma(f_of_i(sum[p][c]), factor, acc[p][c]);
+    }
+  }
+}
+
+// The rows' scales, once all columns are summed.
+template <int P, int C>
+inline void scale_rows(const uint8_t* scales, F (&acc)[P][C]) {
+  for (int p = 0; p < P; p++) {
+    F scale = f_load(reinterpret_cast<const float*>(scales) + kLanes * p);
+    for (int c = 0; c < C; c++) acc[p][c] = f_mul(acc[p][c], scale);
   }
 }
 
@@ -186,8 +204,9 @@ struct BlockedVisit {
       ahead.fetch();
       at += (T::kQuantBytes + T::kScaleBytes) * width;
     }
-    if (end < w.n_steps()) partial.put<P, C>(first, column, acc);
-    else put<P, C>(w, columns, panel + first, column, acc);
+    if (end < w.n_steps()) return partial.put<P, C>(first, column, acc);
+    if constexpr (T::kRows) scale_rows<P, C>(at, acc);  // `at` is 64 bytes a panel past the last step
+    put<P, C>(w, columns, panel + first, column, acc);
   }
 };
 
@@ -232,7 +251,8 @@ inline void expand(const uint8_t* q, int width, int n_steps, uint8_t* out) {
 
 // A group with all columns.
 template <class T>
-void blocked_group(const Matrix& w, const uint8_t* group, int panel, const Columns& columns, uint8_t* expanded, Partial& partial) {
+void blocked_group(const Matrix& w, const uint8_t* group, int panel, const Columns& columns, [[maybe_unused]] uint8_t* expanded,
+                   Partial& partial) {
   int n_tiles = (columns.n + kTileColumns - 1) / kTileColumns, width = w.group_width(panel), n_steps = w.n_steps();
   bool apart = columns.n > T::kDirect, many = apart || n_tiles > 1;
   int stretch = many ? kStretch : n_steps;
@@ -240,14 +260,16 @@ void blocked_group(const Matrix& w, const uint8_t* group, int panel, const Colum
     int end = b + stretch < n_steps ? b + stretch : n_steps;
     const uint8_t *q = group + w.step_offset(width, b), *next = group + w.step_offset(width, end);
     Ahead ahead{next, many ? int((next - q) / 64 / ((end - b) * n_tiles)) + 1 : 0};
-    if (T::kDirect < INT32_MAX && apart) {
-      expand<T>(q, width, end - b, expanded);
-      BlockedVisit<Expanded<T>> visit{w, expanded, width, panel, b, end, columns, partial, ahead};
-      each_tile<kIntTile, kTileColumns>(width, 0, columns.n, visit);
-    } else {
-      BlockedVisit<T> visit{w, q, width, panel, b, end, columns, partial, ahead};
-      each_tile<kIntTile, kTileColumns>(width, 0, columns.n, visit);
+    if constexpr (T::kDirect < INT32_MAX) {
+      if (apart) {
+        expand<T>(q, width, end - b, expanded);
+        BlockedVisit<Expanded<T>> visit{w, expanded, width, panel, b, end, columns, partial, ahead};
+        each_tile<kIntTile, kTileColumns>(width, 0, columns.n, visit);
+        continue;
+      }
     }
+    BlockedVisit<T> visit{w, q, width, panel, b, end, columns, partial, ahead};
+    each_tile<kIntTile, kTileColumns>(width, 0, columns.n, visit);
   }
 }
 

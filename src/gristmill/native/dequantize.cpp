@@ -15,7 +15,7 @@ struct Info {
 constexpr Info kInfo[] = {{"f32", 1, 4},      {"f16", 1, 2},     {"bf16", 1, 2},    {"q4_0", 32, 18},  {"q4_1", 32, 20},
                           {"q5_0", 32, 22},   {"q5_1", 32, 24},  {"q8_0", 32, 34},  {"q2_k", 256, 84}, {"q3_k", 256, 110},
                           {"q4_k", 256, 144}, {"q5_k", 256, 176}, {"q6_k", 256, 210}, {"iq4_nl", 32, 18}, {"mxfp4", 32, 17},
-                          {"mxfp4_split", 32, 16}, {"q8_groups", 1, 1}};
+                          {"mxfp4_split", 32, 16}, {"q8_groups", 1, 1}, {"int8", 1, 1}};
 
 constexpr int8_t kIq4Nl[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 
@@ -150,6 +150,7 @@ Source source_of(const std::string& label) {
 
 int source_block(Source source) { return kInfo[int(source)].block; }
 int source_block_bytes(Source source) { return kInfo[int(source)].bytes; }
+bool scales_apart(Source source) { return source >= Source::MXFP4_SPLIT; }
 
 void dequantize(Source source, const uint8_t* data, int64_t n, float* y) {
   int block = source_block(source), bytes = source_block_bytes(source);

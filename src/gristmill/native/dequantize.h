@@ -6,15 +6,17 @@
 namespace gristmill {
 
 enum class Source : int {
-  F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, MXFP4, MXFP4_SPLIT, Q8_GROUPS
+  F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, MXFP4, MXFP4_SPLIT, Q8_GROUPS,
+  INT8_ROWS
 };
 
 // Throws std::invalid_argument for a label that gristmill.formats.qtypes does not define.
 Source source_of(const std::string& label);
 int source_block(Source source);        // elements a block
 int source_block_bytes(Source source);  // bytes a block
+bool scales_apart(Source source);       // MXFP4_SPLIT, Q8_GROUPS and INT8_ROWS
 
-// Dequantizes n elements (a multiple of the block) exactly as ggml does. Not for MXFP4_SPLIT and Q8_GROUPS.
+// Dequantizes n elements (a multiple of the block) exactly as ggml does. Not for types that keep their scales apart.
 void dequantize(Source source, const uint8_t* data, int64_t n, float* out);
 
 // The 6-bit scale and minimum of sub-block j (0..7) of a Q4_K or Q5_K block.

@@ -3,6 +3,7 @@
 // Every output has a lane and a fixed order of operations of its own: columns of the weight in order, blocks in order,
 // keys by absolute position. So a row's result does not depend on how many rows, panels or threads work beside it.
 #pragma once
+#include <cfloat>
 #include <cmath>
 
 #include "blocked_impl.h"
@@ -68,6 +69,39 @@ void quantize_tile(const float* x, int n, int lane, ActivationBlock* out) {
   }
 }
 
+// Quants rounded half to even. A row with a number that is not finite gets the scale NaN.
+float quantize_row(const float* x, int n, int8_t* q) {
+  F peaks = f_zero(), poison = f_zero();
+  for (int i = 0; i < n; i += kLanes) {
+    F v = f_load(x + i);
+    peaks = f_max(peaks, f_abs(v));
+    poison = f_fma(v, f_zero(), poison);
+  }
+  float peak = f_peak(peaks), inverse = 127.0f / peak;
+  if (!(inverse <= FLT_MAX)) inverse = 0;  // a row of zeros, or so small that it becomes one
+  for (int i = 0; i < n; i += kLanes) i8_of_i(q + i, i_of_f(f_mul(f_load(x + i), f_set(inverse))));
+  return peak / 127.0f + f_sum(poison);
+}
+
+// scale = max |x| / 127 as half; quants rounded half away from zero, with the scale not yet rounded.
+void quantize_q8_0(const float* x, int n, uint8_t* blocks) {
+  for (int b = 0; b < n / kBlock; b++, x += kBlock, blocks += 34) {
+    float d = f_peak(f_max(f_abs(f_load(x)), f_abs(f_load(x + kLanes)))) / 127.0f, inverse = 1.0f / d;
+    if (!(inverse <= FLT_MAX)) inverse = 0;
+    uint16_t halves[kLanes];
+    half_of_f(halves, f_set(d));
+    std::memcpy(blocks, halves, 2);
+    int8_t q[kBlock];
+    for (int i = 0; i < kBlock; i++) {
+      float v = x[i] * inverse;
+      int whole = int(v);
+      float rest = v - float(whole);
+      q[i] = int8_t(whole + (rest >= 0.5f) - (rest <= -0.5f));
+    }
+    std::memcpy(blocks + 2, q, kBlock);
+  }
+}
+
 void to_bf16(const float* x, int n, uint16_t* y) {
   for (int i = 0; i < n; i++) {
     uint32_t bits;
@@ -85,11 +119,12 @@ void to_half(const float* x, int n, uint16_t* y) {
 }
 
 void from_half(const uint16_t* x, int n, float* y) {
-  for_lanes(n, [&](int i, int count) {
-    uint16_t lanes[kLanes] = {};
-    std::memcpy(lanes, x + i, size_t(count) * 2);
-    f_store_n(y + i, f_of_half(lanes), count);
-  });
+  int i = 0;
+  for (; i + kLanes <= n; i += kLanes) f_store(y + i, f_of_half(x + i));
+  if (i == n) return;
+  uint16_t lanes[kLanes] = {};
+  std::memcpy(lanes, x + i, size_t(n - i) * 2);
+  f_store_n(y + i, f_of_half(lanes), n - i);
 }
 
 void rms_norm(const float* x, const float* weight, int n, float eps, float* y) {
@@ -164,9 +199,10 @@ void attention_finish(const float* total, int n, float* y);
 constexpr Kernels kKernels = {
     kIsa,
     {plain_linear<PlainF32>, plain_linear<PlainF16>, plain_linear<PlainBf16>, blocked_linear<TypeQ8_0>,
-     blocked_linear<TypeQ8F>, blocked_linear<TypeQ4_0>, blocked_linear<TypeQ4_K>, blocked_linear<TypeQ5_K>,
-     blocked_linear<TypeQ6_K>, blocked_linear<TypeMxfp4>},
-    quantize_tile, quantize, to_bf16, rms_norm, swiglu, add, scaled_add, rotate, argmax, to_half, from_half, kBf16Dot ? 2 : 1,
+     blocked_linear<TypeQ8F>, blocked_linear<TypeQ8R>, blocked_linear<TypeQ4_0>, blocked_linear<TypeQ4_K>,
+     blocked_linear<TypeQ5_K>, blocked_linear<TypeQ6_K>, blocked_linear<TypeMxfp4>},
+    quantize_tile, quantize, quantize_row, quantize_q8_0, to_bf16, rms_norm, swiglu, add, scaled_add, rotate, argmax,
+    to_half, from_half, kBf16Dot ? 2 : 1,
     attention_segment, attention_fold, attention_finish, &kPeaks,
 };
 

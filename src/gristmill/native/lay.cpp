@@ -107,6 +107,8 @@ void lay_block(const StoredRow* rows, int step, const Place<uint8_t>& to) {
   } else if constexpr (kPack == Pack::Q4_0) {
     lay_nibbles(rows, b * 18 + 2, to);
     lay_half_scales(rows, b * 18, to.scales);
+  } else if constexpr (kPack == Pack::Q8R) {
+    lay_bytes(rows, b * 32, to);
   } else if constexpr (kPack == Pack::Q8F) {
     lay_bytes(rows, b * 32, to);
     for (int r = 0; r < kLanes; r++) {
@@ -254,6 +256,12 @@ void lay_floats(const Matrix& m, const StoredRow* rows, uint8_t* group, int widt
   }
 }
 
+// They end at `end`, the group's.
+void lay_row_scales(const StoredRow* rows, int width, uint8_t* end) {
+  uint8_t* to = end - width * kLanes * 4;
+  for (int r = 0; r < width * kLanes; r++) std::memcpy(to + 4 * r, &rows[r].scale, 4);
+}
+
 template <Pack kPack>
 void lay(Matrix m, const StoredRow* rows, uint8_t* group, int width, int begin, int end) {
   m.pack = kPack;  // the same, but known to the compiler, which then knows all sizes
@@ -270,6 +278,7 @@ void lay(Matrix m, const StoredRow* rows, uint8_t* group, int width, int begin, 
   } else {
     for (int step = begin; step < end; step++)
       for (int p = 0; p < width; p++) lay_block<kPack>(rows + p * kLanes, step, place(m, group, width, p, step));
+    if (kPack == Pack::Q8R && end == m.n_steps()) lay_row_scales(rows, width, group + m.step_offset(width, end));
   }
 }
 
@@ -296,6 +305,7 @@ void lay_steps(const Matrix& m, const StoredRow* rows, uint8_t* to, int width, i
     case Pack::BF16: return lay<Pack::BF16>(m, rows, group, width, begin, end);
     case Pack::Q8_0: return lay<Pack::Q8_0>(m, rows, group, width, begin, end);
     case Pack::Q8F: return lay<Pack::Q8F>(m, rows, group, width, begin, end);
+    case Pack::Q8R: return lay<Pack::Q8R>(m, rows, group, width, begin, end);
     case Pack::Q4_0: return lay<Pack::Q4_0>(m, rows, group, width, begin, end);
     case Pack::Q4_K: return lay<Pack::Q4_K>(m, rows, group, width, begin, end);
     case Pack::Q5_K: return lay<Pack::Q5_K>(m, rows, group, width, begin, end);

@@ -14,6 +14,7 @@
 //   BF16         2 columns   16 x 2 bfloat16
 //   Q8_0         32 columns  8 sets                                   16 half
 //   Q8F          32          8 sets                                   16 float
+//   Q8R          32          8 sets                                   none: 16 float a panel, see below
 //   Q4_0         32          nibbles                                  16 half
 //   MXFP4        32          nibbles                                  16 E8M0 bytes
 //   Q4_K         32          nibbles                                  16 scale bytes, 16 minimum bytes
@@ -24,14 +25,14 @@
 //
 // A set is 16 rows x 4 columns of bytes (value + 128); nibbles are 4 sets of bytes with set j in the low and set j + 4 in
 // the high half. Before every eighth step of the K types stand the scales of scales: Q4_K and Q5_K 16 half d and 16 half
-// dmin of each panel, Q6_K 16 half d.
+// dmin of each panel, Q6_K 16 half d. After the last step of Q8R stand the scales of each panel's rows, 16 float.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 
 namespace gristmill {
 
-enum class Pack : int { F32, F16, BF16, Q8_0, Q8F, Q4_0, Q4_K, Q5_K, Q6_K, MXFP4, kCount };
+enum class Pack : int { F32, F16, BF16, Q8_0, Q8F, Q8R, Q4_0, Q4_K, Q5_K, Q6_K, MXFP4, kCount };
 
 constexpr int kLanes = 16;   // rows of a panel
 constexpr int kBlock = 32;   // columns that share a scale
@@ -54,20 +55,20 @@ struct Matrix {
       case Pack::F32:
       case Pack::BF16: return 64;
       case Pack::Q8_0:
-      case Pack::Q8F: return 512;
+      case Pack::Q8F:
+      case Pack::Q8R: return 512;
       case Pack::Q5_K: return 320;
       case Pack::Q6_K: return 384;
       default: return 256;
     }
   }
   size_t scale_bytes() const {
-    if (!blocked()) return 0;
+    if (!blocked() || pack == Pack::Q8R) return 0;
     return pack == Pack::Q8F ? 64 : pack == Pack::MXFP4 ? 16 : 32;
   }
   size_t super_bytes() const { return pack == Pack::Q4_K || pack == Pack::Q5_K ? 64 : pack == Pack::Q6_K ? 32 : 0; }
-  size_t panel_bytes() const {
-    return (quant_bytes() + scale_bytes()) * n_steps() + super_bytes() * ((n_steps() + 7) / 8);
-  }
+  size_t row_scale_bytes() const { return pack == Pack::Q8R ? 64 : 0; }
+  size_t panel_bytes() const { return step_offset(1, n_steps()); }
   size_t matrix_bytes() const { return (panel_bytes() * n_panels() + 63) / 64 * 64; }
   size_t total_bytes() const { return matrix_bytes() * n_matrices; }
   // Panels in the group of panel p; only the last group may have fewer than kGroup.
@@ -78,9 +79,11 @@ struct Matrix {
   const uint8_t* group(int matrix, int p) const {
     return data + matrix_bytes() * matrix + panel_bytes() * (p / kGroup * kGroup);
   }
-  // From a group's start to its step: the scales of scales where there are some, then the step's quants.
+  // From a group's start to its step: the scales of scales where there are some, then the step's quants. n_steps() gives the
+  // group's end.
   size_t step_offset(int width, int step) const {
-    return width * ((quant_bytes() + scale_bytes()) * step + super_bytes() * ((step + 7) / 8));
+    size_t bytes = (quant_bytes() + scale_bytes()) * step + super_bytes() * ((step + 7) / 8);
+    return width * (bytes + (step == n_steps() ? row_scale_bytes() : 0));
   }
 };
 
@@ -163,6 +166,8 @@ struct Kernels {
   void (*linear[int(Pack::kCount)])(const Matrix& w, int matrix, int panel_begin, int panel_end, const Columns& columns);
   void (*quantize_tile)(const float* x, int n, int lane, ActivationBlock* out);  // out: [n / 32], of which it fills one lane
   void (*quantize)(const float* x, int n, int8_t* q, float* scale, int32_t* sum);  // scale [n / 32], sum [n / 16]
+  float (*quantize_row)(const float* x, int n, int8_t* q);  // a weight's row: one scale for all of it, which is returned
+  void (*quantize_q8_0)(const float* x, int n, uint8_t* blocks);  // a weight's row as ggml's Q8_0 [n / 32, 34]
   void (*to_bf16)(const float* x, int n, uint16_t* y);
   void (*rms_norm)(const float* x, const float* weight, int n, float eps, float* y);
   void (*swiglu)(const float* gate, const float* up, int n, float limit, float* y);

@@ -89,7 +89,9 @@ class Ops {
   ThreadPool& pool() { return pool_; }
   std::mutex& busy() { return busy_; }  // held by whoever calls any of the following
   void expect(size_t bytes) { arena_.expect(bytes); }
-  std::vector<PackedMatrix> pack(const std::vector<SourceWeight>& weights) { return gristmill::pack(weights, pool_, arena_); }
+  std::vector<PackedMatrix> pack(const std::vector<SourceWeight>& weights) {
+    return gristmill::pack(weights, pool_, arena_, *kernels_);
+  }
 
   void linear(const float* x, int n_rows, const Linear& w, float* y);
   void embed(const Linear& w, const int32_t* tokens, int n_tokens, float* y);

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cassert>
-#include <cmath>
 #include <new>
 #include <vector>
 
@@ -76,25 +75,27 @@ HugeBuffer::~HugeBuffer() { munmap(mapped_, mapped_bytes_); }
 
 namespace {
 
-// A group's rows, one group of a weight after another: as they are stored or, where no kernel reads that, as Q8_0.
+// A group's rows, one group of a weight after another: as they are stored or, where the target is another type, in that one.
 class GroupReader {
  public:
-  GroupReader(const SourceWeight& weight, Pack target)
-      : w_(weight), requantizes_(target == Pack::Q8_0 && weight.source != Source::Q8_0),
+  GroupReader(const SourceWeight& weight, Pack target, const Kernels& kernels)
+      : w_(weight), kernels_(kernels), by_rows_(target == Pack::Q8R),
+        requantizes_((target == Pack::Q8_0 && weight.source != Source::Q8_0) || (by_rows_ && weight.source != Source::INT8_ROWS)),
         row_bytes_(size_t(weight.cols) / source_block(weight.source) * source_block_bytes(weight.source)) {}
 
   // Row r of a matrix, before any re-quantizing. Also where to look for a row that is read soon.
   const uint8_t* stored(int matrix, int r) const { return w_.data + row_bytes_ * (first_element(matrix, r) / w_.cols); }
   size_t row_bytes() const { return row_bytes_; }
+  bool requantizes() const { return requantizes_; }
 
   // rows[n_lanes] from row `first` on; zeros after the matrix's last one. They hold until the next call.
   void read(int matrix, int first, int n_lanes, StoredRow* rows) {
     int n = std::min(n_lanes, w_.rows - first);
-    size_t bytes = requantizes_ ? size_t(w_.cols) / kBlock * 34 : row_bytes_;
+    size_t bytes = !requantizes_ ? row_bytes_ : by_rows_ ? size_t(w_.cols) : size_t(w_.cols) / kBlock * 34;
     if (requantizes_) requantized_.resize(bytes * kGroupRows);
     if (n < n_lanes) zeros_.resize(bytes);
     for (int i = 0; i < n_lanes; i++) {
-      rows[i] = {zeros_.data(), w_.source == Source::MXFP4_SPLIT ? zeros_.data() : nullptr, nullptr, 0, 1};
+      rows[i] = {zeros_.data(), w_.source == Source::MXFP4_SPLIT ? zeros_.data() : nullptr, nullptr, 0, 1, 0};
       if (i >= n) continue;
       rows[i].blocks = stored(matrix, first + i);
       rows[i].first_element = first_element(matrix, first + i);
@@ -103,8 +104,10 @@ class GroupReader {
       } else if (w_.source == Source::Q8_GROUPS) {
         rows[i].group_scales = static_cast<const float*>(w_.scales);
         rows[i].group = w_.group;
+      } else if (w_.source == Source::INT8_ROWS) {
+        rows[i].scale = static_cast<const float*>(w_.scales)[rows[i].first_element / w_.cols];
       }
-      if (requantizes_) rows[i].blocks = requantize(rows[i].blocks, requantized_.data() + bytes * i);
+      if (requantizes_) requantize(rows[i], requantized_.data() + bytes * i);
     }
   }
 
@@ -113,25 +116,33 @@ class GroupReader {
     return (int64_t(matrix) * w_.stored_rows + (w_.row_order ? w_.row_order[r] : r)) * w_.cols;
   }
 
-  // ggml's Q8_0: scale = max |x| / 127 as half, quants rounded half away from zero with the unrounded scale.
-  const uint8_t* requantize(const uint8_t* row, uint8_t* to) {
+  void requantize(StoredRow& row, uint8_t* to) {
+    const float* x = floats(row.blocks);
+    if (by_rows_) row.scale = kernels_.quantize_row(x, w_.cols, reinterpret_cast<int8_t*>(to));
+    else kernels_.quantize_q8_0(x, w_.cols, to);
+    row.blocks = to;
+  }
+
+  const float* floats(const uint8_t* row) {
     floats_.resize(w_.cols);
-    dequantize(w_.source, row, w_.cols, floats_.data());
-    for (int b = 0; b < w_.cols / kBlock; b++) {
-      const float* x = floats_.data() + b * kBlock;
-      uint8_t* out = to + size_t(b) * 34;
-      float peak = 0;
-      for (int i = 0; i < kBlock; i++) peak = std::max(peak, std::fabs(x[i]));
-      float d = peak / 127.0f, inverse = d ? 1.0f / d : 0.0f;
-      uint16_t h = float_to_half(d);
-      std::memcpy(out, &h, 2);
-      for (int i = 0; i < kBlock; i++) out[2 + i] = uint8_t(int8_t(std::roundf(x[i] * inverse)));
+    switch (w_.source) {
+      case Source::F32: std::memcpy(floats_.data(), row, row_bytes_); break;
+      case Source::F16: kernels_.from_half(reinterpret_cast<const uint16_t*>(row), w_.cols, floats_.data()); break;
+      case Source::BF16:
+        for (int i = 0; i < w_.cols; i++) {
+          uint16_t v;
+          std::memcpy(&v, row + 2 * i, 2);
+          floats_[i] = bf16_to_float(v);
+        }
+        break;
+      default: dequantize(w_.source, row, w_.cols, floats_.data());
     }
-    return to;
+    return floats_.data();
   }
 
   const SourceWeight& w_;
-  bool requantizes_;
+  const Kernels& kernels_;
+  bool by_rows_, requantizes_;
   size_t row_bytes_;
   std::vector<float> floats_;         // a row dequantized
   std::vector<uint8_t> requantized_;  // a group's rows
@@ -177,10 +188,10 @@ void map_rows([[maybe_unused]] const Job& job, [[maybe_unused]] const GroupReade
 // Groups [begin, end). The rows of a group are 64 streams, too many for the processor to foresee; but while one stretch of
 // them is laid, the next one can be asked for. Steps are laid in the first-level cache and then written past all caches:
 // laid in place they would be read from memory first, and that is twice as slow.
-void pack_groups(const Job& job, int begin, int end) {
+void pack_groups(const Job& job, int begin, int end, const Kernels& kernels) {
   constexpr size_t kStretchBytes = size_t(192) << 10;  // of all rows: two of them fit the second-level cache
   const Matrix& m = job.matrix;
-  GroupReader reader(*job.weight, m.pack);
+  GroupReader reader(*job.weight, m.pack, kernels);
   size_t row_bytes = reader.row_bytes();
   int unit = steps_at_once(m.pack), n_steps = m.n_steps();
   int n_stretches = int((row_bytes * kGroupRows + kStretchBytes - 1) / kStretchBytes);
@@ -196,7 +207,8 @@ void pack_groups(const Job& job, int begin, int end) {
     for (int step = 0; step < n_steps; step += stretch) {
       int stop = std::min(step + stretch, n_steps), fetched = 0;
       bool last = stop == n_steps;
-      int next_group = last ? g + 1 : g, next_step = last ? 0 : stop, n_fetch = next_group < end ? job.n_lanes(next_group) : 0;
+      int next_group = last ? g + 1 : g, next_step = last ? 0 : stop;
+      int n_fetch = next_group < end && (last || !reader.requantizes()) ? job.n_lanes(next_group) : 0;
       size_t from = row_bytes * next_step / n_steps, to = std::min(row_bytes, row_bytes * (next_step + stretch) / n_steps);
       for (int s = step; s < stop; s += unit) {
         int due = n_fetch * (s - step + unit) / (stop - step);
@@ -214,6 +226,7 @@ void pack_groups(const Job& job, int begin, int end) {
 }  // namespace
 
 Pack pack_of(const SourceWeight& w) {
+  if (w.quantize_to != Pack::kCount) return w.quantize_to;
   switch (w.source) {
     case Source::F32: return Pack::F32;
     case Source::F16: return Pack::F16;
@@ -225,11 +238,12 @@ Pack pack_of(const SourceWeight& w) {
     case Source::MXFP4:
     case Source::MXFP4_SPLIT: return Pack::MXFP4;
     case Source::Q8_GROUPS: return Pack::Q8F;
+    case Source::INT8_ROWS: return Pack::Q8R;
     default: return Pack::Q8_0;
   }
 }
 
-std::vector<PackedMatrix> pack(const std::vector<SourceWeight>& weights, ThreadPool& pool, Arena& arena) {
+std::vector<PackedMatrix> pack(const std::vector<SourceWeight>& weights, ThreadPool& pool, Arena& arena, const Kernels& kernels) {
   struct Item {
     int job, begin, end;
   };
@@ -247,7 +261,7 @@ std::vector<PackedMatrix> pack(const std::vector<SourceWeight>& weights, ThreadP
     for (int g = 0; g < n_groups; g += a_time) items.push_back({int(jobs.size()), g, std::min(g + a_time, n_groups)});
     jobs.push_back({&weight, m, piece.data, groups, n_groups});
   }
-  pool.run(int(items.size()), [&](int i) { pack_groups(jobs[items[i].job], items[i].begin, items[i].end); });
+  pool.run(int(items.size()), [&](int i) { pack_groups(jobs[items[i].job], items[i].begin, items[i].end, kernels); });
   return packed;
 }
 
@@ -265,13 +279,14 @@ float f32_at(const uint8_t* base, int i) {
   return v;
 }
 
-// Column i of row r of a block.
-float unpack_one(Pack pack, const Place<const uint8_t>& at, int r, int i) {
+// Column i of row r of a block. row_scales: of Q8R, the panel's.
+float unpack_one(Pack pack, const Place<const uint8_t>& at, const uint8_t* row_scales, int r, int i) {
   int j = i / 4, lane = 4 * r + i % 4;
   int nibble = at.quants[at.stride * (j % 4) + lane] >> (4 * (j / 4)) & 15;
   switch (pack) {
     case Pack::Q8_0: return float(at.quants[at.stride * j + lane] - 128) * half_to_float(u16_at(at.scales, r));
     case Pack::Q8F: return float(at.quants[at.stride * j + lane] - 128) * f32_at(at.scales, r);
+    case Pack::Q8R: return float(at.quants[at.stride * j + lane] - 128) * f32_at(row_scales, r);
     case Pack::Q4_0: return float(nibble - 8) * half_to_float(u16_at(at.scales, r));
     case Pack::MXFP4: return e8m0_half(at.scales[r]) * float(kMxfp4[nibble]);
     case Pack::Q4_K:
@@ -293,10 +308,11 @@ float unpack_one(Pack pack, const Place<const uint8_t>& at, int r, int i) {
 void unpack_row(const Matrix& m, int matrix, int row, float* out) {
   int panel = row / kLanes, r = row % kLanes, width = m.group_width(panel);
   const uint8_t* group = m.group(matrix, panel);
+  const uint8_t* row_scales = group + m.step_offset(width, m.n_steps()) - m.row_scale_bytes() * (width - panel % kGroup);
   for (int step = 0; step < m.n_steps(); step++) {
     Place<const uint8_t> at = place(m, group, width, panel % kGroup, step);
     if (m.blocked()) {
-      for (int i = 0; i < kBlock; i++) *out++ = unpack_one(m.pack, at, r, i);
+      for (int i = 0; i < kBlock; i++) *out++ = unpack_one(m.pack, at, row_scales, r, i);
     } else if (m.pack == Pack::F32) {
       *out++ = f32_at(at.quants, r);
     } else if (m.pack == Pack::F16) {

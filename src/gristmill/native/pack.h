@@ -57,7 +57,8 @@ struct PackedMatrix {
   std::shared_ptr<HugeBuffer> memory;
 };
 
-// A weight as its file stores it. `scales` belongs to MXFP4_SPLIT (bytes) and Q8_GROUPS (float32).
+// A weight as its file stores it. `scales` belongs to MXFP4_SPLIT (bytes), Q8_GROUPS and INT8_ROWS
+// (float32; a stored row has one scale).
 struct SourceWeight {
   Source source;
   int n_matrices, stored_rows, cols;
@@ -66,13 +67,14 @@ struct SourceWeight {
   int group;                 // Q8_GROUPS: elements a scale
   const int32_t* row_order;  // null, or [rows]: which stored row is row r
   int rows;
+  Pack quantize_to = Pack::kCount;  // Q8_0 or Q8R for a weight of floats, kCount where it stays what it is
 };
 
 // The layout that `weight` is packed into; other than its own type where no kernel reads that one.
 Pack pack_of(const SourceWeight& weight);
 
 // All of them in one parallel run, in order.
-std::vector<PackedMatrix> pack(const std::vector<SourceWeight>& weights, ThreadPool& pool, Arena& arena);
+std::vector<PackedMatrix> pack(const std::vector<SourceWeight>& weights, ThreadPool& pool, Arena& arena, const Kernels& kernels);
 
 // out[cols] = row `row` of matrix `matrix`, as float32.
 void unpack_row(const Matrix& w, int matrix, int row, float* out);

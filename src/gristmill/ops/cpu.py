@@ -28,8 +28,9 @@ class CpuOps:
 
     n_threads  None: `default_threads`
     isa        auto, avx512, avx2, neon or portable; None: what GRISTMILL_ISA says, otherwise auto
-    n_exact    matrices of blocked types with up to so many elements are kept as float32: too small to gain speed from
-               int8 activations, and the models that have such matrices lose the most by them
+    n_exact    matrices of blocked types with up to so many elements are kept as float32, and floats of that size are
+               not quantized: too small to gain speed from int8 activations, and the models that have such matrices
+               lose the most by them
     """
 
     name = "cpu"
@@ -74,13 +75,18 @@ class CpuOps:
             block = weight.qtype.block_size
             stored_rows = len(weight.data) // weight.qtype.block_bytes * block // (n_matrices * cols)
         scales = None if weight.scales is None else np.ascontiguousarray(weight.scales).reshape(-1)
-        return _kernels.stored(weight.qtype.label, weight.data, n_matrices, stored_rows, cols, scales, weight.row_order)
+        target = weight.quantize_to.label if weight.quantize_to and rows * cols > self._n_exact else None
+        return _kernels.stored(
+            weight.qtype.label, weight.data, n_matrices, stored_rows, cols, scales, weight.row_order, target
+        )
 
     def _has_kernel(self, weight: Weight) -> bool:
         """Whether the weight is packed as it is (or as Q8_0) rather than as float32."""
-        if weight.qtype in (QType.F32, QType.F16, QType.BF16):
+        if weight.qtype.is_float:
             return True
         if weight.qtype is QType.Q8_GROUPS and not _groups_fit(weight):
+            return False
+        if weight.shape[-1] % 32:
             return False
         return weight.shape[-2] * weight.shape[-1] > self._n_exact
 

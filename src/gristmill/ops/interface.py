@@ -38,7 +38,11 @@ class Ops(Protocol):
         ...
 
     def put(self, weights: Sequence[Weight], bias: NDArray[np.float32] | None = None) -> Linear:
-        """Re-lay weights for this backend; their rows are stacked in order. bias: [rows] or [n_experts, rows]."""
+        """Re-lay weights for this backend; their rows are stacked in order. bias: [rows] or [n_experts, rows].
+
+        A weight with a `quantize_to` is quantized as `formats.quantize` defines; one that is too small to gain by that
+        may keep its floats.
+        """
         ...
 
     def put_all(self, stacks: Sequence[Stack]) -> list[Linear]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from gristmill.formats.checkpoint import Weight
 from gristmill.formats.dequantize import dequantize
+from gristmill.formats.quantize import quantize
 from gristmill.ops.interface import BLOCK_SIZE, Arrays, Stack
 from gristmill.types import Batch, RopeConfig
 
@@ -35,7 +36,7 @@ class ReferenceOps:
     def expect(self, n_bytes: int) -> None: ...
 
     def put(self, weights: Sequence[Weight], bias: F32 | None = None) -> ReferenceLinear:
-        return ReferenceLinear(np.concatenate([dequantize(w) for w in weights], axis=-2), bias)
+        return ReferenceLinear(np.concatenate([dequantize(quantize(w)) for w in weights], axis=-2), bias)
 
     def put_all(self, stacks: Sequence[Stack]) -> list[ReferenceLinear]:
         return [self.put(weights, bias) for weights, bias in stacks]
