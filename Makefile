@@ -30,6 +30,7 @@ lint: $(VENV)/.tested-with
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.tested-with
+	$(BIN)/gristmill bench machine
 	$(BIN)/python benchmarks/kernels.py
 
 $(VENV)/.tools:
