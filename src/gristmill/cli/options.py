@@ -26,7 +26,10 @@ context = option(
     "--ctx", "context", type=int, help="tokens of prompt and answer together [default: the model's, to 8192]"
 )
 kv_type = option(
-    "--kv-type", type=click.Choice(["f16", "f32", "q8_0"]), default="f16", help="what keys and values are kept in"
+    "--kv-type",
+    type=click.Choice(["f16", "f32", "q8_0"]),
+    default="f16",
+    help="what keys and values are kept in (f16 is bfloat16 where AVX-512 multiplies that)",
 )
 quantize = option(
     "--quantize", metavar=f"[{'|'.join(QUANTIZE_CHOICES)}]", default="none", help="what dense float weights are kept as"
