@@ -1,4 +1,4 @@
-"""Small random models of every family and number type as files, and the instruction sets of this machine."""
+"""Small random models of every family and number type, as files."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from gguf import GGMLQuantizationType as Type
 from oracles.families import save
 from oracles.gguf_files import save_gguf
 
-from gristmill.ops.cpu import CpuOps
-
 
 def checkpoint(folder: Path, model: str, qtype: str) -> Path:
     path = folder / f"{model}-{qtype}.gguf"
@@ -18,14 +16,3 @@ def checkpoint(folder: Path, model: str, qtype: str) -> Path:
         choose = (lambda name: Type.MXFP4 if "_exps" in name else Type.Q8_0) if mixed else Type[qtype]
         save_gguf(save(model, folder / f"{model}-{qtype}"), path, choose)
     return path
-
-
-def isas() -> list[str]:
-    there = []
-    for isa in ("avx512", "avx2", "neon", "portable"):
-        try:
-            CpuOps(1, isa)
-        except ValueError:
-            continue
-        there.append(isa)
-    return there

@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from instruction_sets import isas
 
 from gristmill import _kernels
 from gristmill.bench.machine import ARITHMETICS, Machine
-from gristmill.ops.cpu import CpuOps
 
 SIZE = 256 << 20
-
-
-def isas() -> list[str]:
-    found = []
-    for isa in ("avx512", "avx2", "neon", "portable"):
-        try:
-            found.append(CpuOps(1, isa).isa)
-        except ValueError:
-            continue
-    return found
-
 
 # Operations a clock of the widest cores there are; a multiply-add is two.
 MOST = {

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from engine_models import checkpoint, isas
+from engine_models import checkpoint
+from instruction_sets import isas
 
 from gristmill.engine.batch import Part, build
 from gristmill.engine.runner import MAX_RECORDINGS, Runner

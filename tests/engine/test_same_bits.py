@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from engine_models import checkpoint, isas
+from engine_models import checkpoint
+from instruction_sets import isas
 from numpy.typing import NDArray
 
 from gristmill.engine.batch import Part, build

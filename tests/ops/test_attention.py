@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+from instruction_sets import isas
 from numpy.typing import NDArray
 
 from gristmill import _kernels
@@ -18,17 +19,6 @@ REFERENCE = ReferenceOps()
 KV_TYPES = ("f32", "f16", "q8_0")
 N_BLOCKS = 160
 F32 = NDArray[np.float32]
-
-
-def isas() -> list[str]:
-    there = []
-    for isa in ("avx512", "avx2", "neon", "portable"):
-        try:
-            _kernels.Ops(1, isa)
-        except ValueError:
-            continue
-        there.append(isa)
-    return there
 
 
 @pytest.fixture(params=isas(), scope="module")

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from instruction_sets import isas
 
 from gristmill import _kernels
 from gristmill.formats.checkpoint import Weight
@@ -21,18 +22,7 @@ BLOCKED = tuple(q for q in QType if q not in FLOATS)
 REQUANTIZED = (QType.Q4_1, QType.Q5_0, QType.Q5_1, QType.Q2_K, QType.Q3_K, QType.IQ4_NL)
 
 
-def _isas() -> list[str]:
-    there = []
-    for isa in ("avx512", "avx2", "neon", "portable"):
-        try:
-            _kernels.Ops(1, isa)
-        except ValueError:
-            continue
-        there.append(isa)
-    return there
-
-
-@pytest.fixture(params=_isas(), scope="module")
+@pytest.fixture(params=isas(), scope="module")
 def cpu(request: pytest.FixtureRequest) -> CpuOps:
     return CpuOps(2, request.param, n_exact=0)
 

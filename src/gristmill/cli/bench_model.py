@@ -32,7 +32,7 @@ Examples:
 @options.model
 @options.option("-p", "--n-prompt", type=Numbers(0), default="512", help="lengths of prompts; 0 for none")
 @options.option("-n", "--n-generate", type=Numbers(0), default="128", help="tokens to generate; 0 for none")
-@options.option("-d", "--depth", type=Numbers(0), default="0", help="tokens in the cache before (random)")
+@options.option("-d", "--depth", type=Numbers(0), default="0", help="tokens in the cache before")
 @options.option("-b", "--batch", type=Numbers(1, 4096), default="1,4,16", help="sequences generating at once")
 @options.option("-t", "--threads", type=Numbers(1, 1024), help="thread counts [default: one a core]")
 @options.option("-r", "--repetitions", type=click.IntRange(1, 1000), default=3, help="of each test, after a warm-up")

@@ -70,8 +70,9 @@ void Ops::prepare(const float* x, const int* rows, int n_columns, const Linear& 
   out.columns.resize(n_columns);
   for_rows(n_columns, int8 || bf16 ? n : 0, [&](int i) {
     Column& c = out.columns[i];
-    c = Column{x + size_t(rows ? rows[i] : i) * n, nullptr, nullptr};
+    c = Column{};
     if (rows && rows[i] < 0) return;
+    c.x = x + size_t(rows ? rows[i] : i) * n;
     if (int8) kernels_->quantize_tile(c.x, n, i % kTileColumns, out.blocks.data() + size_t(i / kTileColumns) * n_blocks);
     if (bf16) {
       uint16_t* y = out.bf16.data() + size_t(i) * n_bf16;
@@ -85,7 +86,8 @@ void Ops::prepare(const float* x, const int* rows, int n_columns, const Linear& 
 void Ops::plan(const Linear& w, int matrix, const Activations& x, int first, int n_columns, std::vector<Task>& tasks) const {
   int n_threads = pool_.size(), first_row = 0;
   const Column* column = x.columns.data() + first;
-  const ActivationBlock* blocks = x.blocks.data() + size_t(first / kTileColumns) * (w.cols() / kBlock);
+  const ActivationBlock* blocks =
+      x.blocks.empty() ? nullptr : x.blocks.data() + size_t(first / kTileColumns) * (w.cols() / kBlock);
   for (int part = 0; part < int(w.parts.size()); part++) {
     const Matrix& m = w.parts[part]->matrix;
     int panels = m.n_panels();
