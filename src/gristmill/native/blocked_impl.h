@@ -12,7 +12,10 @@ namespace {
 //   kSmall    quants are under 128
 //   kRows     a scale for each row, after the last step, and none in the steps
 //   kDirect   with more columns than this, sets are taken apart once for all tiles
+//   kAhead    with few columns, so many bytes before they are needed weights are asked for: the processor foresees them
+//             only as far as a page of 4 KiB goes and as its window of instructions reaches, which unpacking makes short
 struct Nibbles {
+  static constexpr int kAhead = 8192;
   static constexpr int kQuantBytes = 256, kScaleBytes = 32, kSuperBytes = 0;
   static constexpr bool kMinimum = false, kHalves = false, kSmall = true, kRows = false;
   static constexpr int kDirect = kTileColumns;
@@ -26,7 +29,7 @@ struct Nibbles {
 struct TypeQ8_0 {
   static constexpr int kQuantBytes = 512, kZero = kByteZero, kScaleBytes = 32, kSuperBytes = 0;
   static constexpr bool kMinimum = false, kHalves = false, kSmall = false, kRows = false;
-  static constexpr int kDirect = INT32_MAX;
+  static constexpr int kDirect = INT32_MAX, kAhead = 0;
   template <int J>
   static U set(const uint8_t* q, int stride) { return u_byte(u_load(q + stride * J)); }
   static F scale(const uint8_t* s, F) { return f_of_half(reinterpret_cast<const uint16_t*>(s)); }
@@ -168,6 +171,12 @@ inline void block_step(const uint8_t* q, int stride, const uint8_t* scales, cons
   }
 }
 
+template <int Bytes>
+inline void ask_for(const uint8_t* at) {
+#pragma GCC unroll 32
+  for (int i = 0; i < Bytes; i += 64) __builtin_prefetch(at + i, 0, 2);
+}
+
 // A panel's scales of scales.
 template <class T>
 inline void read_super(const uint8_t* super, F& d, F& dmin) {
@@ -187,6 +196,7 @@ struct BlockedVisit {
 
   template <int P, int C>
   __attribute__((noinline)) void tile(int first, int column) {
+    if constexpr (P == kGroup) width = kGroup;  // which the compiler now knows
     const int stride = 64 * width, to_scales = T::kQuantBytes * width - 64 * first + T::kScaleBytes * first;
     const ActivationBlock* a = columns.blocks + size_t(column / kTileColumns) * w.n_steps() + begin;
     const uint8_t* at = q + 64 * first;
@@ -201,7 +211,8 @@ struct BlockedVisit {
         at += T::kSuperBytes * width;
       }
       block_step<T, P, C>(at, stride, at + to_scales, d, dmin, *a, acc);
-      ahead.fetch();
+      if (ahead.lines) ahead.fetch();
+      else if constexpr (T::kAhead && P == kGroup) ask_for<(T::kQuantBytes + T::kScaleBytes) * kGroup>(at + T::kAhead);
       at += (T::kQuantBytes + T::kScaleBytes) * width;
     }
     if (end < w.n_steps()) return partial.put<P, C>(first, column, acc);
