@@ -196,10 +196,10 @@ inline void block_step(const uint8_t* q, int stride, const uint8_t* scales, cons
   }
 }
 
-template <int Bytes>
-inline void ask_for(const uint8_t* at) {
+template <int Bytes, int Cache>
+inline void ask_for(const void* at) {
 #pragma GCC unroll 32
-  for (int i = 0; i < Bytes; i += 64) __builtin_prefetch(at + i, 0, 2);
+  for (int i = 0; i < Bytes; i += 64) __builtin_prefetch(static_cast<const uint8_t*>(at) + i, 0, Cache);
 }
 
 // A panel's scales of scales.
@@ -236,8 +236,12 @@ struct BlockedVisit {
         at += T::kSuperBytes * width;
       }
       block_step<T, P, C>(at, stride, at + to_scales, d, dmin, *a, acc);
-      if (ahead.lines) ahead.fetch();
-      else if constexpr (T::kAhead && P == kGroup) ask_for<(T::kQuantBytes + T::kScaleBytes) * kGroup>(at + T::kAhead);
+      if (ahead.lines) {
+        ahead.fetch();
+        if constexpr (T::kAhead && C == kTileColumns) ask_for<sizeof *a, 3>(a + w.n_steps());  // the next tile's
+      } else if constexpr (T::kAhead && P == kGroup) {
+        ask_for<(T::kQuantBytes + T::kScaleBytes) * kGroup, 2>(at + T::kAhead);
+      }
       at += (T::kQuantBytes + T::kScaleBytes) * width;
     }
     if (end < w.n_steps()) return partial.put<P, C>(first, column, acc);
