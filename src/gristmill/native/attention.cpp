@@ -218,10 +218,9 @@ void Ops::attention(const AttentionCall& c) {
       float* totals = grown(memory, scratch_floats + 2 * size_t(tile.size()) * width);
       float *states = totals + size_t(tile.size()) * width, *scratch = states + size_t(tile.size()) * width;
       start(t, totals);
-      for (int s = tile.segment; s < tile.end_segment; s++) {
-        kernels_->attention_segment(c.kv, t.rows, s, states, scratch);
-        fold(t, states, totals);
-      }
+      kernels_->attention_queries(c.kv, t.rows, scratch);
+      for (int s = tile.segment; s < tile.end_segment; s++)
+        kernels_->attention_segment(c.kv, t.rows, s, states, totals, scratch);
       finish(t, totals);
     });
     return;
@@ -246,7 +245,9 @@ void Ops::attention(const AttentionCall& c) {
     const Tile& tile = tiles[part.tile];
     TileRows t(c, tile);
     float* totals = grown(memory, scratch_floats + size_t(tile.size()) * width);
-    kernels_->attention_segment(c.kv, t.rows, part.segment, states + part.states * width, totals + size_t(tile.size()) * width);
+    float* scratch = totals + size_t(tile.size()) * width;
+    kernels_->attention_queries(c.kv, t.rows, scratch);
+    kernels_->attention_segment(c.kv, t.rows, part.segment, states + part.states * width, nullptr, scratch);
     if (left[part.tile].fetch_sub(1, std::memory_order_acq_rel) > 1) return;
     start(t, totals);
     for (int s = 0; s < tile.end_segment - tile.segment; s++)
