@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -52,18 +53,29 @@ class ModelConfig:
 class SamplingParams:
     """How to choose tokens; names and meanings as in vLLM.
 
-    temperature  0 is greedy
-    top_k        0 keeps all; top_p 1 keeps all; min_p 0 keeps all. Temperature is applied first
-    seed         None draws a fresh one for each request
-    max_tokens   None generates until a stop or the end of the context
-    stop         strings that end the text; they are not part of it
-    logprobs     None, or how many alternatives to report beside each chosen token
+    n                    answers to one prompt; the i-th (from 0) is the one that the seed plus i would give
+    temperature          0 is greedy
+    top_k                0 keeps all; top_p 1 keeps all; min_p 0 keeps all. Temperature is applied first
+    repetition_penalty   divides positive and multiplies negative logits of ids in the prompt or the answer
+    presence_penalty     is taken from the logits of ids in the answer, frequency_penalty as often as they are there
+    logit_bias           added to the logits of ids, before penalties and temperature
+    seed                 None draws a fresh one for each request
+    max_tokens           None generates until a stop or the end of the context
+    min_tokens           so many tokens before any that would end the answer can be chosen
+    stop                 strings that end the text; they are not part of it
+    logprobs             None, or how many alternatives to report beside each chosen token
+    prompt_logprobs      the same for each token of the prompt after the first
     """
 
+    n: int = 1
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
     min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] | None = None
     seed: int | None = None
     max_tokens: int | None = 16
     min_tokens: int = 0
@@ -71,16 +83,24 @@ class SamplingParams:
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     logprobs: int | None = None
+    prompt_logprobs: int | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.stop, str):
             object.__setattr__(self, "stop", (self.stop,))
         object.__setattr__(self, "stop", tuple(self.stop))
         object.__setattr__(self, "stop_token_ids", tuple(self.stop_token_ids))
+        _check("n", self.n, 1, 128)
         _check("temperature", self.temperature, 0.0, 100.0)
         _check("top_k", self.top_k, 0, 2**31 - 1)
         _check("top_p", self.top_p, 0.0, 1.0, open_low=True)
         _check("min_p", self.min_p, 0.0, 1.0)
+        _check("repetition_penalty", self.repetition_penalty, 0.0, 100.0, open_low=True)
+        _check("presence_penalty", self.presence_penalty, -2.0, 2.0)
+        _check("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
+        for token_id, bias in (self.logit_bias or {}).items():
+            _check("logit_bias: a token id", token_id, 0, 2**31 - 1)
+            _check(f"logit_bias of token {token_id}", bias, -100.0, 100.0)
         _check("min_tokens", self.min_tokens, 0, 2**31 - 1)
         if self.max_tokens is not None:
             _check("max_tokens", self.max_tokens, 1, 2**31 - 1)
@@ -88,6 +108,10 @@ class SamplingParams:
             _check("seed", self.seed, -(2**63), 2**64 - 1)
         if self.logprobs is not None:
             _check("logprobs", self.logprobs, 0, 1000)
+        if self.prompt_logprobs is not None:
+            _check("prompt_logprobs", self.prompt_logprobs, 0, 1000)
+        if self.max_tokens is not None and self.min_tokens > self.max_tokens:
+            raise ValueError(f"min_tokens ({self.min_tokens}) must not be over max_tokens ({self.max_tokens})")
         if any(not s for s in self.stop):
             raise ValueError("stop: an empty string would stop at once; leave it out")
 
@@ -123,6 +147,13 @@ class Batch:
     and for each of these rows, how its next token is chosen (see SamplingParams):
     temperature float32 [R], top_k int32 [R], top_p float32 [R], min_p float32 [R], seeds uint64 [R],
     next_positions int64 [R] (of the token to be chosen: randomness depends on seed and position alone)
+    and what changes logits before that, arrays without elements where no row asks for it:
+    penalties      float32 [R, 3]  repetition, presence, frequency
+    listed_start   int32 [R + 1]   ids listed_start[r] .. listed_start[r + 1] are row r's
+    listed_ids     int32 [N]       each with its bias and its count: -1 for an id that was not seen, 0 for one in the
+    listed_counts  int32 [N]       prompt alone, n for one that is n times in the answer
+    listed_bias    float32 [N]
+    masks          uint32 [R, ceil(vocab_size / 32)]  bit i % 32 of word i // 32 allows id i
     """
 
     tokens: Any
@@ -138,6 +169,12 @@ class Batch:
     min_p: Any
     seeds: Any
     next_positions: Any
+    penalties: Any
+    listed_start: Any
+    listed_ids: Any
+    listed_counts: Any
+    listed_bias: Any
+    masks: Any
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,8 +163,23 @@ class CpuOps:
 
     def sample(self, logits: F32, batch: Batch) -> Array:
         return self._native.sample(
-            logits, batch.temperature, batch.top_k, batch.top_p, batch.min_p, batch.seeds, batch.next_positions
+            logits,
+            batch.temperature,
+            batch.top_k,
+            batch.top_p,
+            batch.min_p,
+            batch.seeds,
+            batch.next_positions,
+            batch.penalties,
+            batch.listed_start,
+            batch.listed_ids,
+            batch.listed_counts,
+            batch.listed_bias,
+            batch.masks,
         )
+
+    def logprobs(self, logits: F32, ids: Array, n_top: int) -> tuple[Array, Array, Array, Array]:
+        return self._native.logprobs(logits, ids, n_top)
 
 
 def default_threads() -> int:

@@ -130,5 +130,12 @@ class Ops(Protocol):
     def take_rows(self, x: Array, rows: Array) -> Array: ...
 
     def sample(self, logits: Array, batch: Batch) -> Array:
-        """One id for each row of logits [R, vocab_size], int32 [R]: temperature first, then min_p, top_k and top_p."""
+        """One id for each row of logits [R, vocab_size], int32 [R]. Logits get the batch's biases, then its penalties,
+        then its masks; then temperature; then min_p, top_k and top_p each on what the one before left."""
+        ...
+
+    def logprobs(self, logits: Array, ids: Array, n_top: int) -> tuple[Array, Array, Array, Array]:
+        """Of logits [R, vocab_size] as they are: the log-probability of ids [R], float64 [R]; their rank from 1, int32
+        [R]; and the n_top likeliest ids in order, int32 [R, n_top], with theirs, float64 [R, n_top]. Of equal logits the
+        lower id comes first."""
         ...
