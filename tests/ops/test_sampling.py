@@ -1,4 +1,4 @@
-"""Choosing tokens: the native core equals the reference, and both follow the distribution that the parameters define."""
+"""Choosing tokens: the native core equals the reference, and follows the distribution that the parameters define."""
 
 from __future__ import annotations
 

@@ -136,6 +136,6 @@ class Ops(Protocol):
 
     def logprobs(self, logits: Array, ids: Array, n_top: int) -> tuple[Array, Array, Array, Array]:
         """Of logits [R, vocab_size] as they are: the log-probability of ids [R], float64 [R]; their rank from 1, int32
-        [R]; and the n_top likeliest ids in order, int32 [R, n_top], with theirs, float64 [R, n_top]. Of equal logits the
-        lower id comes first."""
+        [R]; and the n_top likeliest ids in order, int32 [R, n_top], with theirs, float64 [R, n_top]. The lower of two
+        ids with equal logits comes first."""
         ...
