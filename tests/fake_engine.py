@@ -128,7 +128,7 @@ class FakeEngine:
             priority=priority,
             arrival=number,
             salt=salt,
-            use_cache=use_cache,
+            all_rows=not use_cache,
         )
         self.scheduler.add(sequence)
         self.sequences.append(sequence)

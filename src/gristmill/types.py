@@ -84,6 +84,7 @@ class SamplingParams:
     ignore_eos: bool = False
     logprobs: int | None = None
     prompt_logprobs: int | None = None
+    structured_outputs: Any = None
 
     def __post_init__(self) -> None:
         if isinstance(self.stop, str):
@@ -131,18 +132,44 @@ class Finish(Enum):
     ABORT = "abort"
 
 
+class Wants(Enum):
+    """What a request is after: an answer, or what the model computes for each token of the prompt."""
+
+    TOKENS = "tokens"
+    LOGPROBS = "log-probabilities"
+    LOGITS = "logits"
+    HIDDEN = "hidden states"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What somebody asks of the engine.
+
+    priority    lower is served first; equal ones in the order in which they came
+    cache_salt  requests share what the cache holds of equal beginnings only where their salts are equal
+    wants       for all but TOKENS nothing is generated, and of `params` only prompt_logprobs matters
+    """
+
+    prompt_ids: tuple[int, ...]
+    params: SamplingParams
+    priority: int = 0
+    cache_salt: str = ""
+    wants: Wants = Wants.TOKENS
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Everything that changes from step to step, as backend arrays, complete when constructed.
 
-    T tokens of S sequences (a sequence's tokens are consecutive rows), R rows to compute logits for.
+    T tokens of S sequences (a sequence's tokens are consecutive rows), R rows to compute logits for. Layers that see
+    equally far are a group; what differs between groups is a tuple of arrays, one for each.
 
     tokens        int32 [T]
     positions     int32 [T]       absolute position of each token in its sequence
-    slots         int32 [T]       where the token's k and v go: block id * block size + offset
+    slots         (int32 [T],)    where the token's k and v go: block id * block size + offset
     query_start   int32 [S + 1]   rows query_start[s] .. query_start[s + 1] belong to sequence s
     seq_lens      int32 [S]       tokens in the cache after this step
-    block_tables  int32 [S, B]    block ids of each sequence in order; unused entries are 0
+    block_tables  (int32 [S, B],) block ids of each sequence in order; unused entries are 0
     sample_rows   int32 [R]       rows whose logits are wanted
     and for each of these rows, how its next token is chosen (see SamplingParams):
     temperature float32 [R], top_k int32 [R], top_p float32 [R], min_p float32 [R], seeds uint64 [R],
@@ -158,10 +185,10 @@ class Batch:
 
     tokens: Any
     positions: Any
-    slots: Any
+    slots: tuple[Any, ...]
     query_start: Any
     seq_lens: Any
-    block_tables: Any
+    block_tables: tuple[Any, ...]
     sample_rows: Any
     temperature: Any
     top_k: Any
@@ -179,9 +206,47 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class TokenEvent:
-    """One generated token, and where they were asked for the logprobs of it and of its alternatives (id, logprob)."""
+    """One generated token; the last one carries `finish`.
+
+    logprob, rank, top_logprobs  of the model's own distribution, where they were asked for: the token's, its rank from
+                                 1, and those of the likeliest (id, logprob) in order
+    n_cached                     tokens of the prompt that needed no computing
+    """
 
     token_id: int
     finish: Finish | None
     logprob: float | None = None
+    rank: int | None = None
     top_logprobs: tuple[tuple[int, float], ...] = ()
+    n_cached: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PromptLogprobs:
+    """Of prompt tokens start, start + 1, ..., each given those before it. last: whether there are no more."""
+
+    start: int
+    tokens: tuple[TokenEvent, ...]
+    last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PromptRows:
+    """What was asked for of prompt positions start, start + 1, ...: float32 [n, vocab_size] or [n, d_model].
+
+    last  whether there are no more
+    """
+
+    start: int
+    values: Any
+    last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The request ends without an answer, for this reason."""
+
+    error: BaseException
+
+
+Event = TokenEvent | PromptLogprobs | PromptRows | Failure

@@ -11,7 +11,8 @@ import click
 
 from gristmill.cli import options
 from gristmill.cli.loading import load
-from gristmill.llm import LLM, Piece
+from gristmill.llm import LLM
+from gristmill.outputs import Piece
 from gristmill.types import SamplingParams
 
 _EXAMPLES = """

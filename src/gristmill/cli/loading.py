@@ -26,13 +26,14 @@ def load(
     quantize: str,
     device: str,
 ) -> LLM:
-    """The model, ready. What the user should know (weights that were converted, say) goes to stderr."""
+    """The model, ready for one request at a time. What the user should know (weights that were converted, say) goes to stderr."""
     with _progress() as progress:
         return LLM(
             model,
             device=device,
             threads=threads,
             max_context=context,
+            max_sequences=1,
             kv_type=kv_type,
             quantize=quantize,
             tokenizer=tokenizer,

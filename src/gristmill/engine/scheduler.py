@@ -19,6 +19,9 @@ from gristmill.kv.pool import BlockPool
 from gristmill.ops.interface import BLOCK_SIZE
 from gristmill.types import Finish
 
+MAX_ROWS = 64
+"""Tokens in one step of a sequence that wants the logits of all: they take much memory."""
+
 _order = attrgetter("order")
 
 
@@ -61,6 +64,11 @@ class Scheduler:
         self.n_preempted = 0  # these three since the beginning
         self.n_drafted = 0
         self.n_accepted = 0
+
+    @property
+    def running(self) -> tuple[Sequence, ...]:
+        """In order."""
+        return tuple(self._running)
 
     @property
     def n_running(self) -> int:
@@ -106,7 +114,7 @@ class Scheduler:
         return [_part(sequence) for sequence in self._running]
 
     def update(self, parts: list[Part], chosen: list[list[int]]) -> list[tuple[Sequence, list[int]]]:
-        """Takes the ids chosen for each part's logits; publishes, finishes and frees what is due.
+        """Takes the ids chosen after each part's last token and each of its drafts; publishes, finishes and frees what is due.
 
         Returns for each part its sequence and the tokens appended to it: none while its prompt goes on, or if it was
         aborted since it was scheduled.
@@ -182,6 +190,8 @@ class Scheduler:
             sequence.max_tokens - 1 - len(sequence.tokens) :
         ]  # the last token comes from the one before
         begin = sequence.n_computed + sequence.n_scheduled
+        if sequence.all_rows:
+            n_left = min(n_left, MAX_ROWS - 1)
         end = min(begin + n_left, len(sequence.tokens) + len(sequence.drafts))
         n = min(end, self._tables.extend(sequence, end)) - begin
         sequence.n_scheduled += n
@@ -194,7 +204,7 @@ class Scheduler:
             return None
         sequence.hash_blocks(len(sequence.tokens) // BLOCK_SIZE)
         n_cached = self._tables.n_cached(sequence)
-        if not sequence.use_cache:
+        if sequence.all_rows:
             return n_cached
         sequence.awaited = None
         for digest in sequence.hashes[n_cached : (len(sequence.tokens) - 1) // BLOCK_SIZE]:
@@ -228,10 +238,10 @@ class Scheduler:
         sequence, accepted = part.sequence, []
         n_full = sequence.n_full
         sequence.n_computed += part.n_tokens
-        if part.n_logits:
+        if chosen:
             accepted = sequence.accept(chosen)
             sequence.n_computed = len(sequence.tokens) - 1  # what rejected drafts left behind is overwritten
-            self.n_drafted += part.n_logits - 1
+            self.n_drafted += len(chosen) - 1
             self.n_accepted += len(accepted) - 1
         if sequence.n_full > n_full:
             self._tables.complete(sequence, n_full)
@@ -268,8 +278,9 @@ class Scheduler:
 
 
 def _part(sequence: Sequence) -> Part:
-    """What is scheduled of it. Logits are wanted once its tokens are all computed, for the last and for each draft."""
+    """What is scheduled of it. Logits are wanted once its tokens are all computed, for the last and for each draft;
+    of a sequence that wants all rows, for each token."""
     n_drafts = sequence.n_computed + sequence.n_scheduled - len(sequence.tokens)  # below 0: its prompt goes on
     if sequence.drafts:
         del sequence.drafts[max(0, n_drafts) :]
-    return Part(sequence, sequence.n_scheduled, max(0, n_drafts + 1))
+    return Part(sequence, sequence.n_scheduled, sequence.n_scheduled if sequence.all_rows else max(0, n_drafts + 1))

@@ -21,7 +21,7 @@ class Status(Enum):
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """Mutable; touched by the engine's thread alone. Who makes one gives the fields up to `use_cache`.
+    """Mutable; touched by the engine's thread alone. Who makes one gives the fields up to `all_rows`.
 
     tokens       the prompt, then what was generated
     seed         the request's own, or one that was drawn for it
@@ -29,7 +29,7 @@ class Sequence:
     max_output   tokens to generate at most; with the prompt they fit the model's context
     priority     lower is served first; equal ones in the order of `arrival`
     salt         sequences share cached blocks only where their salts are equal
-    use_cache    False computes every token, for one that needs each row; what it computes, others may use
+    all_rows     the logits of all its tokens are wanted, so that it takes none from the cache; others may use its own
 
     n_computed   tokens whose keys and values are in the cache
     n_cached     prompt tokens that were there already when it was first admitted
@@ -51,7 +51,7 @@ class Sequence:
     priority: int = 0
     arrival: int = 0
     salt: bytes = b""
-    use_cache: bool = True
+    all_rows: bool = False
     n_computed: int = 0
     n_cached: int = 0
     n_scheduled: int = 0

@@ -50,7 +50,7 @@ class BlockTables:
 
         At least one token is left to compute, since a sequence goes on from the logits of its last.
         """
-        if not sequence.use_cache:
+        if sequence.all_rows:
             return 0
         longest, n_found = 0, [0] * len(self.pools)  # the unbroken run of blocks that ends here, in each group
         for n, digest in enumerate(sequence.hashes[: (len(sequence.tokens) - 1) // BLOCK_SIZE], 1):

@@ -144,10 +144,12 @@ class CpuOps:
     ) -> F32:
         return self._native.store_qkv(qkv, q_norm, k_norm, eps, *angles, kv_layer, slots)
 
-    def attention(self, q: F32, kv_layer: _kernels.KvLayer, batch: Batch, window: int, sinks: F32 | None) -> F32:
+    def attention(
+        self, q: F32, kv_layer: _kernels.KvLayer, batch: Batch, block_tables: Array, window: int, sinks: F32 | None
+    ) -> F32:
         scale = kv_layer.head_dim**-0.5
         return self._native.attention(
-            q, kv_layer, batch.positions, batch.query_start, batch.block_tables, window, sinks, scale
+            q, kv_layer, batch.positions, batch.query_start, block_tables, window, sinks, scale
         )
 
     def swiglu(self, gate_up: F32, limit: float) -> F32:

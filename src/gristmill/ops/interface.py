@@ -110,11 +110,14 @@ class Ops(Protocol):
         to the cache's `slots`; return q [T, H D]."""
         ...
 
-    def attention(self, q: Array, kv_layer: KvLayer, batch: Batch, window: int, sinks: Array | None) -> Array:
+    def attention(
+        self, q: Array, kv_layer: KvLayer, batch: Batch, block_tables: Array, window: int, sinks: Array | None
+    ) -> Array:
         """Causal grouped-query attention of q [T, H D] over each token's own sequence, scaled by 1 / sqrt(D): [T, H D].
 
-        window  0 sees everything, w the last w positions
-        sinks   [H], a logit that joins the softmax's denominator (gpt-oss)
+        block_tables  those of the layer's group; blocks that lie wholly outside the window are not read
+        window        0 sees everything, w the last w positions
+        sinks         [H], a logit that joins the softmax's denominator (gpt-oss)
         """
         ...
 

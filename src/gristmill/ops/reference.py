@@ -123,11 +123,19 @@ class ReferenceOps:
         self.kv_write(kv_layer, self.rope(k, angles), v, slots)
         return self.rope(q, angles).reshape(len(qkv), -1)
 
-    def attention(self, q: F32, kv_layer: tuple[Array, Array], batch: Batch, window: int, sinks: F32 | None) -> F32:
+    def attention(
+        self,
+        q: F32,
+        kv_layer: tuple[Array, Array],
+        batch: Batch,
+        block_tables: Array,
+        window: int,
+        sinks: F32 | None,
+    ) -> F32:
         n_kv_heads, head_dim = kv_layer[0].shape[2], math.prod(kv_layer[0].shape[3:])
         y = np.empty_like(q)
         for s, (begin, end) in enumerate(zip(batch.query_start[:-1], batch.query_start[1:], strict=True)):
-            k, v = _gather(kv_layer, batch.block_tables[s], int(batch.seq_lens[s]))  # [G, N, D]
+            k, v = _gather(kv_layer, block_tables[s], int(batch.seq_lens[s]))  # [G, N, D]
             for t in range(begin, end):
                 position = int(batch.positions[t])
                 low = max(0, position - window + 1) if window else 0
