@@ -182,6 +182,7 @@ def _run(loop: Loop, orders: SimpleQueue[Order]) -> None:
                 loop.fail_all(EngineClosedError("the engine was closed"))
                 return
             order(loop)
+            del order  # it may hold on to who gave it, and so to the engine
         try:
             loop.step()
         except Exception as error:  # of the scheduler itself: whose request it was cannot be told
