@@ -12,10 +12,14 @@ namespace {
 //   kSmall    quants are under 128
 //   kRows     a scale for each row, after the last step, and none in the steps
 //   kDirect   with more columns than this, sets are taken apart once for all tiles
+//   kAhead    with few columns, so many bytes before they are needed weights are asked for: the processor foresees them
+//             only as far as a page of 4 KiB goes and as its window of instructions reaches, which unpacking makes short
 struct Nibbles {
+  static constexpr int kAhead = 8192;
   static constexpr int kQuantBytes = 256, kScaleBytes = 32, kSuperBytes = 0;
   static constexpr bool kMinimum = false, kHalves = false, kSmall = true, kRows = false;
   static constexpr int kDirect = kTileColumns;
+  static constexpr bool kWideTile = kIntTile >= 16;  // one tile unpacks a set for four columns
   template <int J>
   static U set(const uint8_t* q, int stride) {
     U w = u_load(q + stride * (J % 4));
@@ -26,7 +30,7 @@ struct Nibbles {
 struct TypeQ8_0 {
   static constexpr int kQuantBytes = 512, kZero = kByteZero, kScaleBytes = 32, kSuperBytes = 0;
   static constexpr bool kMinimum = false, kHalves = false, kSmall = false, kRows = false;
-  static constexpr int kDirect = INT32_MAX;
+  static constexpr int kDirect = INT32_MAX, kAhead = 0;
   template <int J>
   static U set(const uint8_t* q, int stride) { return u_byte(u_load(q + stride * J)); }
   static F scale(const uint8_t* s, F) { return f_of_half(reinterpret_cast<const uint16_t*>(s)); }
@@ -43,7 +47,7 @@ struct TypeQ8R : TypeQ8_0 {
 };
 
 struct TypeQ4_0 : Nibbles {
-  static constexpr int kZero = 8;
+  static constexpr int kZero = 8, kDirect = kWideTile ? INT32_MAX : kTileColumns;
   static F scale(const uint8_t* s, F) { return f_of_half(reinterpret_cast<const uint16_t*>(s)); }
 };
 
@@ -58,7 +62,7 @@ struct TypeMxfp4 : Nibbles {
 };
 
 struct TypeQ4_K : Nibbles {
-  static constexpr int kZero = 0, kSuperBytes = 64;
+  static constexpr int kZero = 0, kSuperBytes = 64, kDirect = kWideTile ? 16 : kTileColumns;
   static constexpr bool kMinimum = true;
   static F scale(const uint8_t* s, F d) { return f_mul(f_of_u8(s), d); }
   static F minimum(const uint8_t* s, F dmin) { return f_mul(f_of_u8(s + kLanes), dmin); }
@@ -115,18 +119,40 @@ inline void start_sums(const int32_t (&negative)[kTileColumns], I (&sum)[P][C]) 
   }
 }
 
-template <class T, bool Second, int P, int C>
+template <class T, int P, int C>
 inline void add_scaled(const I (&sum)[P][C], const uint8_t* scales, const F (&d)[P], const ActivationBlock& a, F (&acc)[P][C]) {
 #pragma GCC unroll 8
   for (int p = 0; p < P; p++, scales += T::kScaleBytes) {
     F scale = d[p];
-    if constexpr (Second) scale = T::second_scale(scales, d[p]);
-    else if constexpr (!T::kRows) scale = T::scale(scales, d[p]);
+    if constexpr (!T::kRows) scale = T::scale(scales, d[p]);
 #pragma GCC unroll 8
     for (int c = 0; c < C; c++) {
       F factor = T::kRows ? f_set(a.scale[c]) : f_mul(scale, f_set(a.scale[c]));
       acc[p][c] = f_fma(f_of_i(sum[p][c]), factor, acc[p][c]);
     }
+  }
+}
+
+// With a scale for each half, the activations' scale comes last: one multiplication less.
+template <class T, int P, int C>
+inline void scale_first(const I (&sum)[P][C], const uint8_t* scales, const F (&d)[P], F (&half)[P][C]) {
+#pragma GCC unroll 8
+  for (int p = 0; p < P; p++, scales += T::kScaleBytes) {
+    F scale = T::scale(scales, d[p]);
+#pragma GCC unroll 8
+    for (int c = 0; c < C; c++) half[p][c] = f_mul(f_of_i(sum[p][c]), scale);
+  }
+}
+
+template <class T, int P, int C>
+inline void add_halves(const I (&sum)[P][C], const uint8_t* scales, const F (&d)[P], const ActivationBlock& a,
+                       const F (&half)[P][C], F (&acc)[P][C]) {
+#pragma GCC unroll 8
+  for (int p = 0; p < P; p++, scales += T::kScaleBytes) {
+    F scale = T::second_scale(scales, d[p]);
+#pragma GCC unroll 8
+    for (int c = 0; c < C; c++)
+      acc[p][c] = f_fma(f_fma(f_of_i(sum[p][c]), scale, half[p][c]), f_set(a.scale[c]), acc[p][c]);
   }
 }
 
@@ -144,20 +170,22 @@ template <class T, int P, int C>
 inline void block_step(const uint8_t* q, int stride, const uint8_t* scales, const F (&d)[P], const F (&dmin)[P],
                        const ActivationBlock& a, F (&acc)[P][C]) {
   I sum[P][C];
+  [[maybe_unused]] F half[P][C];
   start_sums<T, P, C>(T::kHalves ? a.negative_low : a.negative, sum);
   dot_set<T, 0>(q, stride, a, sum);
   dot_set<T, 1>(q, stride, a, sum);
   dot_set<T, 2>(q, stride, a, sum);
   dot_set<T, 3>(q, stride, a, sum);
   if constexpr (T::kHalves) {
-    add_scaled<T, false, P, C>(sum, scales, d, a, acc);
+    scale_first<T, P, C>(sum, scales, d, half);
     start_sums<T, P, C>(a.negative_high, sum);
   }
   dot_set<T, 4>(q, stride, a, sum);
   dot_set<T, 5>(q, stride, a, sum);
   dot_set<T, 6>(q, stride, a, sum);
   dot_set<T, 7>(q, stride, a, sum);
-  add_scaled<T, T::kHalves, P, C>(sum, scales, d, a, acc);
+  if constexpr (T::kHalves) add_halves<T, P, C>(sum, scales, d, a, half, acc);
+  else add_scaled<T, P, C>(sum, scales, d, a, acc);
   if constexpr (T::kMinimum) {
 #pragma GCC unroll 8
     for (int p = 0; p < P; p++) {
@@ -166,6 +194,12 @@ inline void block_step(const uint8_t* q, int stride, const uint8_t* scales, cons
       for (int c = 0; c < C; c++) acc[p][c] = f_fnma(minimum, f_set(a.scaled_sum[c]), acc[p][c]);
     }
   }
+}
+
+template <int Bytes, int Cache>
+inline void ask_for(const void* at) {
+#pragma GCC unroll 32
+  for (int i = 0; i < Bytes; i += 64) __builtin_prefetch(static_cast<const uint8_t*>(at) + i, 0, Cache);
 }
 
 // A panel's scales of scales.
@@ -187,6 +221,7 @@ struct BlockedVisit {
 
   template <int P, int C>
   __attribute__((noinline)) void tile(int first, int column) {
+    if constexpr (P == kGroup) width = kGroup;  // which the compiler now knows
     const int stride = 64 * width, to_scales = T::kQuantBytes * width - 64 * first + T::kScaleBytes * first;
     const ActivationBlock* a = columns.blocks + size_t(column / kTileColumns) * w.n_steps() + begin;
     const uint8_t* at = q + 64 * first;
@@ -201,7 +236,12 @@ struct BlockedVisit {
         at += T::kSuperBytes * width;
       }
       block_step<T, P, C>(at, stride, at + to_scales, d, dmin, *a, acc);
-      ahead.fetch();
+      if (ahead.lines) {
+        ahead.fetch();
+        if constexpr (T::kAhead && C == kTileColumns) ask_for<sizeof *a, 3>(a + w.n_steps());  // the next tile's
+      } else if constexpr (T::kAhead && P == kGroup) {
+        ask_for<(T::kQuantBytes + T::kScaleBytes) * kGroup, 2>(at + T::kAhead);
+      }
       at += (T::kQuantBytes + T::kScaleBytes) * width;
     }
     if (end < w.n_steps()) return partial.put<P, C>(first, column, acc);
@@ -210,7 +250,9 @@ struct BlockedVisit {
   }
 };
 
-constexpr int kStretch = 16;  // steps of a group that stay in the first cache while all tiles pass over them
+// Steps of a group that stay in the nearest caches while all tiles pass over them; with few tiles, taking them apart and
+// fetching the next ones need room beside them.
+constexpr int kStretch = 16, kShortStretch = 8, kFewColumns = 16;
 
 template <class T, int J>
 inline void expand_set(const uint8_t* q, int stride, int width, uint8_t* out) {
@@ -255,7 +297,7 @@ void blocked_group(const Matrix& w, const uint8_t* group, int panel, const Colum
                    Partial& partial) {
   int n_tiles = (columns.n + kTileColumns - 1) / kTileColumns, width = w.group_width(panel), n_steps = w.n_steps();
   bool apart = columns.n > T::kDirect, many = apart || n_tiles > 1;
-  int stretch = many ? kStretch : n_steps;
+  int stretch = !many ? n_steps : columns.n <= kFewColumns ? kShortStretch : kStretch;
   for (int b = 0; b < n_steps; b += stretch) {
     int end = b + stretch < n_steps ? b + stretch : n_steps;
     const uint8_t *q = group + w.step_offset(width, b), *next = group + w.step_offset(width, end);
