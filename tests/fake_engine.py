@@ -1,8 +1,8 @@
 """Drives a Scheduler with a model that is a hash: it notices each slot that does not hold what attention would rely on.
 
-The fake cache keeps, for a position, a number that stands for the salt and all tokens up to there; the next token is a
-function of that number. A step writes the numbers of its tokens, then looks at every slot that its queries read, in each
-layer group. Blocks are poisoned when they are freed and when they are handed out.
+The fake cache keeps, for a position, a number that stands for the salt and all tokens up to there; the next token is
+a function of that number. A step writes the numbers of its tokens, then looks at every slot that its queries read, in
+each layer group. Blocks are poisoned when they are freed and when they are handed out.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def answer_alone(model: FakeModel, sequence: Sequence) -> list[int]:
 
 
 class FakeEngine:
-    """n_blocks[g], windows[g]: of each layer group. `computed` lists (request id, begin, end) of all that was computed."""
+    """n_blocks[g], windows[g]: of each layer group. computed: (request id, begin, end) of each part so far."""
 
     def __init__(
         self,

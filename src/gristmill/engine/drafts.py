@@ -4,7 +4,7 @@ from __future__ import annotations
 
 N_GRAM = 3
 FIRST_LENGTH, SHORTEST, LONGEST = 3, 2, 15
-FIRST_PAUSE, LONGEST_PAUSE = 16, 512
+FIRST_PAUSE, LONGEST_PAUSE = 16, 128
 
 
 class PromptLookup:
@@ -22,7 +22,7 @@ class PromptLookup:
         self._resume_at = 0
 
     def propose(self, tokens: list[int], n: int) -> list[int]:
-        """Up to n ids that may follow `tokens`, which only ever grow from call to call. Time: O(1) for each new token."""
+        """Up to n ids that may follow `tokens`, which only grow from call to call. Time: O(1) for each new token."""
         n = min(n, self._length)
         if n <= 0 or len(tokens) < max(N_GRAM, self._resume_at):
             return []

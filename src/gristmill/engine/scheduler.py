@@ -1,8 +1,8 @@
-"""Which sequences run, and how many tokens of each a step computes. It knows ids and counts: no arrays, no model, no text.
+"""Which sequences run, and how many tokens of each a step computes. It knows ids and counts: no arrays, no text.
 
-There is no prefill and no decode: a sequence's n_computed catches up with its tokens, by many a step while its prompt is
-read and by one a step afterwards; drafts are tokens beyond its last. Whatever is to be served or spared, it goes by one
-order: priority, then arrival. The first in order always gets on, so everything finishes.
+There is no prefill and no decode: a sequence's n_computed catches up with its tokens, by many a step while its prompt
+is read and by one a step afterwards; drafts are tokens beyond its last. Whatever is to be served or spared, it goes by
+one order: priority, then arrival. The first in order always gets on, so everything finishes.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Scheduler:
     ) -> None:
         if not 1 <= max_sequences <= step_tokens:
             raise ValueError(
-                f"max_sequences is {max_sequences}: it must be at least 1, and at most the {step_tokens} tokens of a step"
+                f"max_sequences must be at least 1 and at most step_tokens, which is {step_tokens}, not {max_sequences}"
             )
         self._tables = BlockTables(pools, windows)
         self._max_sequences = max_sequences
@@ -61,6 +61,7 @@ class Scheduler:
         self._running: list[Sequence] = []  # both in order
         self._waiting: list[Sequence] = []
         self._computing: dict[bytes, Sequence] = {}  # blocks that running sequences will publish, by hash
+        self._singles: list[Part] | None = None  # the parts of a step of one token each, while the same ones run
         self.n_preempted = 0  # these three since the beginning
         self.n_drafted = 0
         self.n_accepted = 0
@@ -109,18 +110,21 @@ class Scheduler:
         self._make_way()
         unfinished = self._serve_running()
         n_left = self._step_tokens - len(self._running)
-        if n_left and (unfinished or self._waiting):
-            self._spend(n_left, unfinished)
-        return [_part(sequence) for sequence in self._running]
+        n_more = self._spend(n_left, deque(unfinished)) if n_left and (unfinished or self._waiting) else 0
+        if unfinished or n_more:
+            return [_part(sequence) for sequence in self._running]
+        if self._singles is None:
+            self._singles = [Part(sequence, 1, 1) for sequence in self._running]
+        return self._singles.copy()
 
     def update(self, parts: list[Part], chosen: list[list[int]]) -> list[tuple[Sequence, list[int]]]:
-        """Takes the ids chosen after each part's last token and each of its drafts; publishes, finishes and frees what is due.
+        """Takes the ids chosen after each part's last token and its drafts; publishes, finishes and frees what is due.
 
         Returns for each part its sequence and the tokens appended to it: none while its prompt goes on, or if it was
         aborted since it was scheduled.
         """
         return [
-            (part.sequence, self._advance(part, ids) if part.sequence.status is Status.RUNNING else [])
+            (part.sequence, self._advance(part, ids) if part.sequence.finish is None else [])
             for part, ids in zip(parts, chosen, strict=True)
         ]
 
@@ -152,27 +156,36 @@ class Scheduler:
                         self._preempt(victim)
                 return
 
-    def _serve_running(self) -> deque[Sequence]:
+    def _serve_running(self) -> list[Sequence]:
         """Schedules one token of each running sequence; for its block, the last in order are preempted, if need be
         itself. Returns those with more to compute."""
-        unfinished = deque[Sequence]()
+        unfinished = []
         for sequence in self._running:  # only its tail goes while it is walked
             position = sequence.n_computed
-            while self._tables.extend(sequence, position + 1) <= position:
-                self._preempt(self._running[-1])
-                if sequence.status is Status.WAITING:
-                    return unfinished
+            if position % BLOCK_SIZE == 0 and not self._make_room(sequence):
+                break
             sequence.n_scheduled = 1
             if len(sequence.tokens) + len(sequence.drafts) - position > 1:
                 unfinished.append(sequence)
         return unfinished
 
-    def _spend(self, n_left: int, unfinished: deque[Sequence]) -> None:
-        """Gives n_left tokens, in order, to sequences with more to compute and to waiting ones. Preempts none for that."""
+    def _make_room(self, sequence: Sequence) -> bool:
+        """A block for its next token. False if it was the last in order, and so was preempted itself."""
+        while self._tables.extend(sequence, sequence.n_computed + 1) == sequence.n_computed:
+            last = self._running[-1]
+            self._preempt(last)
+            if last is sequence:
+                return False
+        return True
+
+    def _spend(self, n_left: int, unfinished: deque[Sequence]) -> int:
+        """Gives up to n_left tokens, in order, to sequences with more to compute and to waiting ones, and preempts none
+        for that. Returns how many it gave."""
+        n = n_left
         for sequence in tuple(self._waiting):
             while unfinished and unfinished[0].order < sequence.order:
-                n_left -= self._schedule_more(unfinished.popleft(), n_left)
-            if n_left == 0 or len(self._running) == self._max_sequences:
+                n -= self._schedule_more(unfinished.popleft(), n)
+            if n == 0 or len(self._running) == self._max_sequences:
                 break
             n_cached = self._n_cached(sequence)
             if n_cached is None:
@@ -180,9 +193,10 @@ class Scheduler:
             if not self._fits(sequence, n_cached):
                 break  # if smaller ones behind it went first, it might wait for ever
             self._admit(sequence, n_cached)
-            n_left -= self._schedule_more(sequence, n_left)
+            n -= self._schedule_more(sequence, n)
         for sequence in unfinished:
-            n_left -= self._schedule_more(sequence, n_left)
+            n -= self._schedule_more(sequence, n)
+        return n_left - n
 
     def _schedule_more(self, sequence: Sequence, n_left: int) -> int:
         """Schedules more tokens of a running sequence, as its free blocks and n_left allow. Returns how many."""
@@ -224,6 +238,7 @@ class Scheduler:
         return n_staying < self._max_sequences and self._tables.fits(sequence, n_cached, staying, leaving)
 
     def _admit(self, sequence: Sequence, n_cached: int) -> None:
+        self._singles = None
         self._waiting.remove(sequence)
         insort(self._running, sequence, key=_order)
         sequence.status = Status.RUNNING
@@ -236,14 +251,15 @@ class Scheduler:
 
     def _advance(self, part: Part, chosen: list[int]) -> list[int]:
         sequence, accepted = part.sequence, []
-        n_full = sequence.n_full
+        n_full = sequence.n_computed // BLOCK_SIZE
         sequence.n_computed += part.n_tokens
         if chosen:
             accepted = sequence.accept(chosen)
-            sequence.n_computed = len(sequence.tokens) - 1  # what rejected drafts left behind is overwritten
-            self.n_drafted += len(chosen) - 1
-            self.n_accepted += len(accepted) - 1
-        if sequence.n_full > n_full:
+            if len(chosen) > 1:
+                self.n_drafted += len(chosen) - 1
+                self.n_accepted += len(accepted) - 1
+                sequence.n_computed = len(sequence.tokens) - 1  # what rejected drafts left behind is overwritten
+        if sequence.n_computed // BLOCK_SIZE > n_full:
             self._tables.complete(sequence, n_full)
             for digest in sequence.hashes[n_full : sequence.n_full]:
                 self._computing.pop(digest, None)
@@ -268,6 +284,7 @@ class Scheduler:
         sequence.finish = finish
 
     def _leave(self, sequence: Sequence) -> None:
+        self._singles = None
         self._running.remove(sequence)
         for digest in sequence.hashes[sequence.n_full :]:
             if self._computing.get(digest) is sequence:

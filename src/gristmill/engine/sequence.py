@@ -1,4 +1,4 @@
-"""One request on its way: its tokens, how many of them the cache holds, and where. It knows nothing of other requests."""
+"""One request on its way: its tokens, how many of them the cache holds, and where. It knows of no other request."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Sequence:
     tokens       the prompt, then what was generated
     seed         the request's own, or one that was drawn for it
     stop_ids     tokens that end it once there are params.min_tokens of output
-    max_output   tokens to generate at most; with the prompt they fit the model's context
+    max_output   tokens to generate at most; with the prompt (max_tokens) they fit the model's context
     priority     lower is served first; equal ones in the order of `arrival`
     salt         sequences share cached blocks only where their salts are equal
     all_rows     the logits of all its tokens are wanted, so that it takes none from the cache; others may use its own
@@ -62,6 +62,10 @@ class Sequence:
     awaited: bytes | None = None
     status: Status = Status.WAITING
     finish: Finish | None = None
+    max_tokens: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.max_tokens = self.n_prompt + self.max_output
 
     @property
     def order(self) -> tuple[int, int, int]:
@@ -71,11 +75,6 @@ class Sequence:
     @property
     def n_output(self) -> int:
         return len(self.tokens) - self.n_prompt
-
-    @property
-    def max_tokens(self) -> int:
-        """Tokens of prompt and output at which it ends. The last of them is never computed."""
-        return self.n_prompt + self.max_output
 
     @property
     def n_full(self) -> int:

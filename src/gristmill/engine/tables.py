@@ -41,8 +41,8 @@ class BlockTables:
         for _, (pool, window) in self._groups:
             if (n_blocks := most_held(n_tokens, window)) > pool.n_blocks:
                 raise ValueError(
-                    f"{sequence.n_prompt} prompt tokens and {sequence.max_output} of output need {n_blocks} cache blocks"
-                    f" of {BLOCK_SIZE} positions, and there are {pool.n_blocks}: shorten one of them, or enlarge the cache"
+                    f"{sequence.n_prompt} tokens of prompt and {sequence.max_output} of output need {n_blocks} cache"
+                    f" blocks of {BLOCK_SIZE} positions, and there are {pool.n_blocks}: shorten them, or give more"
                 )
 
     def n_cached(self, sequence: Sequence) -> int:
@@ -94,7 +94,8 @@ class BlockTables:
         tables = sequence.block_ids
         n_missing = -(-n_tokens // BLOCK_SIZE) - len(tables[0])
         if n_missing > 0:
-            n_missing = min(n_missing, *(pool.n_free for pool in self.pools))
+            for pool in self.pools:
+                n_missing = min(n_missing, pool.n_free)
             for table, pool in zip(tables, self.pools, strict=True):
                 table += pool.allocate(n_missing)
         return len(tables[0]) * BLOCK_SIZE
@@ -107,9 +108,10 @@ class BlockTables:
             table = sequence.block_ids[group]
             for i in range(n_before, n_full):
                 pool.publish(table[i], sequence.hashes[i])
-            begin, end = first_kept(n_before, window), first_kept(n_full, window)
-            pool.release(table[begin:end])
-            table[begin:end] = [0] * (end - begin)
+            if window:
+                begin, end = first_kept(n_before, window), first_kept(n_full, window)
+                pool.release(table[begin:end])
+                table[begin:end] = [0] * (end - begin)
 
     def close(self, sequence: Sequence) -> None:
         """Gives up all blocks of a sequence."""

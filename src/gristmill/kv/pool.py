@@ -35,9 +35,11 @@ class BlockPool:
         were not used for longest, which the cache forgets. NoBlocksError when fewer can be had; then none is taken."""
         if n > self.n_free:
             raise NoBlocksError(f"{n} cache blocks asked for, {self.n_free} of {self.n_blocks} can be had")
-        blocks = [self._free.pop() if self._free else self._evict() for _ in range(n)]
-        for block in blocks:
+        blocks = []
+        for _ in range(n):
+            block = self._free.pop() if self._free else self._evict()
             self._references[block] = 1
+            blocks.append(block)
         return blocks
 
     def share(self, block: int) -> None:
