@@ -26,7 +26,7 @@ def load(
     quantize: str,
     device: str,
 ) -> LLM:
-    """The model, ready for one request at a time. What the user should know (weights that were converted, say) goes to stderr."""
+    """The model, for one request at a time. What the user should know (converted weights, say) goes to stderr."""
     with _progress() as progress:
         return LLM(
             model,
