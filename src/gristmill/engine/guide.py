@@ -28,7 +28,7 @@ _STACK_BYTES = 256 << 20  # address space: the compiler recurses along rules and
 _AT_ONCE = 4  # compilations; one that runs past the limit cannot be ended, and keeps its place until it ends
 _MAX_LEXER_STATES = 20_000
 _BYTES_A_STATE = 2048
-_BYTES_A_GRAMMAR = 256 << 10
+_BYTES_A_GRAMMAR = 320 << 10
 
 
 @dataclass(slots=True)
@@ -323,13 +323,14 @@ def _compile(field: str, vocabulary: LLTokenizer, grammar: str, vocab_size: int)
     try:  # the first two steps show a grammar without any answer, and most that are too wide
         probe.mask(row)
         if not row.any():
-            raise GuideError(field, "no answer would satisfy it")
+            raise GuideError(field, "no finite answer satisfies it")
         opening = vocabulary.tokenize_str("{")
         if len(opening) == 1 and row[opening[0] // 32] >> np.uint32(opening[0] % 32) & 1:
             probe.advance(opening[0])
             probe.mask(row)
     except GuideError as error:
-        raise GuideError(field, error.reason) from None
+        reason = "no finite answer satisfies it" if "NoExtension" in error.reason else error.reason
+        raise GuideError(field, reason) from None
     return compiled
 
 

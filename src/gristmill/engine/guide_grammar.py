@@ -239,7 +239,7 @@ _LARK_TOKENS = re.compile(
     | (?P<special><[^<>\s]+>)
     | (?P<embedded>%(?:json|regex|llguidance)(?![a-z]))
     | (?P<attribute>\b(?:temperature|stop|stop_capture)\s*=)
-    | (?P<word>[!?_]*[A-Za-z][A-Za-z0-9_\-]*)
+    | (?P<word>[A-Za-z][A-Za-z0-9_\-]*)
     | (?P<other>.)
     """,
     re.VERBOSE | re.DOTALL,
