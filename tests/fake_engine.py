@@ -188,9 +188,10 @@ class FakeEngine:
         begin, end = sequence.n_computed, sequence.n_computed + part.n_tokens
         tokens = sequence.tokens + sequence.drafts
         assert end <= len(tokens)
-        assert part.n_logits == max(0, end - len(sequence.tokens) + 1)
-        assert len(sequence.drafts) == max(0, part.n_logits - 1), "drafts that no part computes"
-        assert sequence.n_output + part.n_logits <= sequence.max_output, "logits that no output needs"
+        n_new = max(0, end - len(sequence.tokens) + 1)
+        assert part.n_logits == (part.n_tokens if sequence.all_rows else n_new)
+        assert len(sequence.drafts) == max(0, n_new - 1), "drafts that no part computes"
+        assert sequence.n_output + n_new <= sequence.max_output, "logits that no output needs"
         states = self._states.setdefault(sequence, [])
         del states[len(sequence.tokens) - 1 :]  # it may stem from a draft that was wrong
         for token in tokens[len(states) :]:
@@ -213,4 +214,4 @@ class FakeEngine:
 
     def _choose(self, part: Part) -> list[int]:
         end = part.sequence.n_computed + part.n_tokens
-        return [self.model.choose(state) for state in self._states[part.sequence][end - part.n_logits : end]]
+        return [self.model.choose(state) for state in self._states[part.sequence][len(part.sequence.tokens) - 1 : end]]

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gristmill.types import Finish, ModelConfig, SamplingParams, TokenEvent
+from gristmill.types import Finish, ModelConfig, SamplingParams, StructuredOutputsParams, TokenEvent
 
 if TYPE_CHECKING:
     from gristmill.llm import LLM
     from gristmill.outputs import CompletionOutput, RequestOutput
 
 __version__ = "0.1.0"
-__all__ = ["LLM", "CompletionOutput", "Finish", "ModelConfig", "RequestOutput", "SamplingParams", "TokenEvent"]
+__all__ = [
+    "LLM",
+    "CompletionOutput",
+    "Finish",
+    "ModelConfig",
+    "RequestOutput",
+    "SamplingParams",
+    "StructuredOutputsParams",
+    "TokenEvent",
+]
 
 
 def __getattr__(name: str) -> Any:

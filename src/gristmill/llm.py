@@ -15,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gristmill.answers import Answers
+from gristmill.engine.adjust import Mask
 from gristmill.engine.engine import STEP_TOKENS, Engine, EngineSettings
+from gristmill.engine.guide import GuideCompiler
 from gristmill.formats.open import open_checkpoint
 from gristmill.formats.quantize import quantize_type
 from gristmill.kv.cache import plan
@@ -109,7 +111,7 @@ class LLM:
             speculate=speculate,
             replay=os.environ.get("GRISTMILL_REPLAY", "on"),
         )
-        self._engine: Engine | None = Engine(decoder, self._ops, settings, kv_plan, kv_type)
+        self._engine: Engine | None = Engine(decoder, self._ops, settings, kv_plan, kv_type, self._guide_of())
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -228,6 +230,18 @@ class LLM:
         if self._engine is None:
             raise ValueError("this LLM has been closed")
         return self._engine
+
+    def _guide_of(self) -> Callable[[SamplingParams], Mask] | None:
+        """What makes guides; it reads the vocabulary when the first is made."""
+        if self._tokenizer is None or not self._eos_ids:
+            return None
+        compiler = GuideCompiler(self._tokenizer, self.config.vocab_size, self._eos_ids)
+
+        def guide_of(params: SamplingParams) -> Mask:
+            assert params.structured_outputs is not None
+            return compiler.compile(params.structured_outputs)
+
+        return guide_of
 
     def _submit_all(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -50,6 +51,59 @@ class ModelConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class StructuredOutputsParams:
+    """What an answer must look like: exactly one of json, regex, choice, grammar, json_object; names as in vLLM.
+
+    json                    a JSON schema as text, or a dict which is kept as text (so that params stay hashable)
+    regex                   the whole answer must match; syntax of Rust's regex crate, without look-around
+    choice                  the answer is one of these strings
+    grammar                 Lark text as llguidance understands it; it begins at the rule `start`
+    json_object             any JSON object
+    disable_any_whitespace  json, json_object: no white space between tokens of JSON
+    whitespace_pattern      json, json_object: a regex for the white space at one place; None allows any
+    Raises ValueError for none or several constraints, and for a json that cannot be written as text.
+    """
+
+    json: str | dict[str, Any] | None = None
+    regex: str | None = None
+    choice: tuple[str, ...] | None = None
+    grammar: str | None = None
+    json_object: bool | None = None
+    disable_any_whitespace: bool = False
+    whitespace_pattern: str | None = None
+
+    def __post_init__(self) -> None:
+        self._make_hashable()
+        for name in ("json", "regex", "grammar", "whitespace_pattern"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, str):
+                raise ValueError(f"structured_outputs.{name} must be text, not {type(value).__name__}")
+        constraints = {"json": self.json, "regex": self.regex, "choice": self.choice, "grammar": self.grammar}
+        given = [name for name, value in constraints.items() if value is not None]
+        given += ["json_object"] if self.json_object else []
+        if len(given) != 1:
+            raise ValueError(
+                "structured_outputs needs exactly one of json, regex, choice, grammar, json_object;"
+                f" {' and '.join(given) or 'none'} was given"
+            )
+        if given[0] not in ("json", "json_object") and (self.disable_any_whitespace or self.whitespace_pattern):
+            raise ValueError(f"structured_outputs: white space options are for json and json_object, not {given[0]}")
+        if self.disable_any_whitespace and self.whitespace_pattern:
+            raise ValueError("structured_outputs: disable_any_whitespace contradicts whitespace_pattern; leave one out")
+
+    def _make_hashable(self) -> None:
+        if isinstance(self.json, dict):
+            try:
+                object.__setattr__(self, "json", json.dumps(self.json, allow_nan=False))
+            except (TypeError, ValueError, RecursionError) as error:
+                raise ValueError(f"structured_outputs.json cannot be written as JSON: {error}") from None
+        if self.choice is not None:
+            if isinstance(self.choice, str) or not all(isinstance(c, str) for c in self.choice) or not self.choice:
+                raise ValueError("structured_outputs.choice must be a list of at least one string")
+            object.__setattr__(self, "choice", tuple(self.choice))
+
+
+@dataclass(frozen=True, slots=True)
 class SamplingParams:
     """How to choose tokens; names and meanings as in vLLM.
 
@@ -65,6 +119,7 @@ class SamplingParams:
     stop                 strings that end the text; they are not part of it
     logprobs             None, or how many alternatives to report beside each chosen token
     prompt_logprobs      the same for each token of the prompt after the first
+    structured_outputs   None, or what the answer must look like
     """
 
     n: int = 1
@@ -84,7 +139,7 @@ class SamplingParams:
     ignore_eos: bool = False
     logprobs: int | None = None
     prompt_logprobs: int | None = None
-    structured_outputs: Any = None
+    structured_outputs: StructuredOutputsParams | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.stop, str):
@@ -113,6 +168,11 @@ class SamplingParams:
             _check("prompt_logprobs", self.prompt_logprobs, 0, 1000)
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise ValueError(f"min_tokens ({self.min_tokens}) must not be over max_tokens ({self.max_tokens})")
+        guided = self.structured_outputs
+        if guided is not None and not isinstance(guided, StructuredOutputsParams):
+            raise ValueError(f"structured_outputs must be StructuredOutputsParams, not {type(guided).__name__}")
+        if guided is not None and self.min_tokens:
+            raise ValueError("min_tokens cannot be kept together with structured_outputs, which say when to end")
         if any(not s for s in self.stop):
             raise ValueError("stop: an empty string would stop at once; leave it out")
 

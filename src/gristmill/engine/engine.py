@@ -110,7 +110,7 @@ class Engine:
         sequence, stream = self._sequence(request), self._stream(request, sink)
         with self._starting:
             if self._loop is None:
-                raise EngineClosedError("the engine has been closed")
+                raise EngineClosedError("the engine was closed")
             limit, n_waiting = self.settings.max_queue, self._scheduler.n_waiting + self._orders.qsize()
             if limit is not None and n_waiting >= limit:
                 raise QueueFullError(f"{n_waiting} requests wait and max_queue is {limit}: try again later")
