@@ -4,7 +4,7 @@
 
 steps     time of a step that is not the recorded step itself, by sequences (any small model will do)
 prefix    time to the first token of a prompt of 512 tokens, computed and found in the cache
-drafts    speed with prompt lookup over that without, while a text is copied and while one is made up. The figures depend
+drafts    speed with prompt lookup over that without, while a text is copied and while one is made up. It depends
           on what the model writes: give a trained one. Nothing else may run.
 """
 

@@ -16,45 +16,48 @@ struct Writer {
   const Kernels& kernels;
   const KvLayer& kv;
   int offset, step;   // the position's in its block
-  std::vector<uint8_t> memory;
+  float* scratch;     // [head_dim]
 
   void key(const float* x, uint8_t* block) {
     if (kv.type == KvType::Q8_0) return quantized_key(x, block);
-    const int at = offset;
-    if (step == 2) put(x, block, [at](int i) { return (i / 2 * kKvBlock + at) * 2 + i % 2; });
-    else put(x, block, [at](int i) { return i * kKvBlock + at; });
+    if (kv.type == KvType::F32) return scatter(x, reinterpret_cast<float*>(block) + offset, kKvBlock);
+    const uint16_t* small = halved(x);
+    if (step == 1) return scatter(small, reinterpret_cast<uint16_t*>(block) + offset, kKvBlock);
+    for (int i = 0; i < kv.head_dim; i += 2) std::memcpy(block + (size_t(i / 2) * kKvBlock + offset) * 4, small + i, 4);
   }
   void value(const float* x, uint8_t* block) {
     if (kv.type == KvType::Q8_0) return quantized_value(x, block);
-    const int first = offset / step * step * kv.v_dim + offset % step;
-    if (step == 2) put(x, block, [first](int i) { return first + 2 * i; });
-    else put(x, block, [first](int i) { return first + i; });
+    size_t first = size_t(offset / step) * step * kv.v_dim + offset % step;
+    if (kv.type == KvType::F32) scatter(x, reinterpret_cast<float*>(block) + first, step);
+    else scatter(halved(x), reinterpret_cast<uint16_t*>(block) + first, step);
+  }
+  // Asks for the lines of a head that will be written. Keys are scattered over a whole block: one after another these
+  // misses would take longer than all the rest.
+  void fetch(uint8_t* keys, uint8_t* values) const {
+    for (size_t i = 0; i < kv.k_bytes(); i += 64) __builtin_prefetch(keys + i, 1);
+    size_t two = kv.v_bytes() / kKvBlock * 2;
+    for (size_t i = 0; i < two; i += 64) __builtin_prefetch(values + offset / 2 * two + i, 1);
   }
 
  private:
-  template <class Where>
-  void put(const float* x, uint8_t* block, Where where) {
-    const int n = kv.head_dim;
-    if (kv.type == KvType::F32) {
-      for (int i = 0; i < n; i++) reinterpret_cast<float*>(block)[where(i)] = x[i];
-      return;
-    }
-    memory.resize(size_t(n) * 2);
-    auto* small = reinterpret_cast<uint16_t*>(memory.data());
-    if (kv.type == KvType::BF16) kernels.to_bf16(x, n, small);
-    else kernels.to_half(x, n, small);
-    auto* __restrict to = reinterpret_cast<uint16_t*>(block);
-    for (int i = 0; i < n; i++) to[where(i)] = small[i];
+  template <class T>
+  void scatter(const T* x, T* __restrict to, int stride) const {
+    for (int i = 0; i < kv.head_dim; i++) to[size_t(i) * stride] = x[i];
+  }
+  const uint16_t* halved(const float* x) const {
+    auto* small = reinterpret_cast<uint16_t*>(scratch);
+    if (kv.type == KvType::BF16) kernels.to_bf16(x, kv.head_dim, small);
+    else kernels.to_half(x, kv.head_dim, small);
+    return small;
   }
   struct Quants {
     const int8_t* q;
     const float* scale;
   };
-  Quants quantize(const float* x) {
+  Quants quantize(const float* x) const {
     int n = kv.head_dim;
-    memory.resize(size_t(n) * 2);
-    auto* q = reinterpret_cast<int8_t*>(memory.data());
-    auto *scale = reinterpret_cast<float*>(q + n);
+    auto* q = reinterpret_cast<int8_t*>(scratch);
+    auto* scale = reinterpret_cast<float*>(q + n);
     kernels.quantize(x, n, q, scale, reinterpret_cast<int32_t*>(scale + n / kBlock));
     return {q, scale};
   }
@@ -62,14 +65,14 @@ struct Writer {
     uint16_t half = float_to_half(x);
     std::memcpy(to, &half, 2);
   }
-  void quantized_key(const float* x, uint8_t* block) {
+  void quantized_key(const float* x, uint8_t* block) const {
     Quants quants = quantize(x);
     for (int g = 0; g < kv.head_dim / kBlock; g++, block += 512 + 2 * kKvBlock) {
       for (int i = 0; i < kBlock; i++) block[i / 4 * 64 + offset * 4 + i % 4] = uint8_t(quants.q[g * kBlock + i] + 128);
       put_half(quants.scale[g], block + 512 + 2 * offset);
     }
   }
-  void quantized_value(const float* x, uint8_t* block) {
+  void quantized_value(const float* x, uint8_t* block) const {
     Quants quants = quantize(x);
     for (int i = 0; i < kv.head_dim; i++)
       block[(size_t(offset / step) * kv.v_dim + i) * step + offset % step] = uint8_t(quants.q[i]);
@@ -89,28 +92,39 @@ KvStore::KvStore(const KvLayer& shape, int n_blocks) : layer(shape), n_blocks(n_
 
 void Ops::store_qkv(const StoreCall& c) {
   int n = c.kv.head_dim, n_kv = c.kv.n_kv_heads, width = (c.n_heads + 2 * n_kv) * n;
-  auto store = [&](int t, std::vector<float>& head) {
+  bool pairs = c.kv.type == KvType::BF16 || c.kv.type == KvType::Q8_0;
+  int n_groups = (c.n_tokens + kKvBlock - 1) / kKvBlock, n_parts = n_groups < pool_.size() ? std::min(n_kv, pool_.size()) : 1;
+  // A part of a token's heads. scratch: [2, head_dim]
+  auto store = [&](int t, int part, bool fetch, float* scratch) {
+    int begin = n_kv * part / n_parts, end = n_kv * (part + 1) / n_parts;
     const float *row = c.qkv + size_t(t) * width, *cos = c.cos + size_t(t) * (n / 2), *sin = c.sin + size_t(t) * (n / 2);
-    bool pairs = c.kv.type == KvType::BF16 || c.kv.type == KvType::Q8_0;
-    Writer writer{*kernels_, c.kv, c.slots[t] % kKvBlock, pairs ? kernels_->kv_step : 1, {}};
+    Writer writer{*kernels_, c.kv, c.slots[t] % kKvBlock, pairs ? kernels_->kv_step : 1, scratch + n};
     size_t first = size_t(c.slots[t] / kKvBlock) * n_kv;
-    for (int h = 0; h < c.n_heads + n_kv; h++) {
-      bool is_q = h < c.n_heads;
-      const float* norm = is_q ? c.q_norm : c.k_norm;
-      float* x = is_q ? c.q + (size_t(t) * c.n_heads + h) * n : head.data();
+    auto keys = [&](int h) { return c.kv.k + (first + h) * c.kv.k_bytes(); };
+    auto values = [&](int h) { return c.kv.v + (first + h) * c.kv.v_bytes(); };
+    auto turn = [&](int h, const float* norm, float* x) {
       if (norm) kernels_->rms_norm(row + size_t(h) * n, norm, n, c.eps, x);
       else std::memcpy(x, row + size_t(h) * n, size_t(n) * 4);
       kernels_->rotate(x, cos, sin, n);
-      if (!is_q) writer.key(x, c.kv.k + (first + h - c.n_heads) * c.kv.k_bytes());
+    };
+    for (int h = begin; fetch && h < end; h++) writer.fetch(keys(h), values(h));
+    for (int h = c.n_heads * part / n_parts; h < c.n_heads * (part + 1) / n_parts; h++)
+      turn(h, c.q_norm, c.q + (size_t(t) * c.n_heads + h) * n);
+    for (int h = begin; h < end; h++) {
+      turn(c.n_heads + h, c.k_norm, scratch);
+      writer.key(scratch, keys(h));
+      writer.value(row + size_t(c.n_heads + n_kv + h) * n, values(h));
     }
-    for (int h = 0; h < n_kv; h++)
-      writer.value(row + size_t(c.n_heads + n_kv + h) * n, c.kv.v + (first + h) * c.kv.v_bytes());
   };
-  // A thread takes neighbours, which share cache lines.
-  for_rows((c.n_tokens + kKvBlock - 1) / kKvBlock, int64_t(width) * kKvBlock, [&](int i) {
-    thread_local std::vector<float> head;
-    head.resize(n);
-    for (int t = i * kKvBlock; t < std::min(c.n_tokens, (i + 1) * kKvBlock); t++) store(t, head);
+  // A thread takes neighbours, which share cache lines; of few tokens it takes some heads.
+  for_rows(n_groups * n_parts, int64_t(width) * std::min(c.n_tokens, kKvBlock) * 8 / n_parts, [&](int i) {
+    thread_local std::vector<float> scratch;
+    scratch.resize(size_t(n) * 2);
+    int begin = i / n_parts * kKvBlock, end = std::min(c.n_tokens, begin + kKvBlock);
+    for (int t = begin; t < end; t++) {
+      bool fetch = t == begin || c.slots[t] / kKvBlock != c.slots[t - 1] / kKvBlock;
+      store(t, i % n_parts, fetch, scratch.data());
+    }
   });
 }
 
@@ -218,10 +232,9 @@ void Ops::attention(const AttentionCall& c) {
       float* totals = grown(memory, scratch_floats + 2 * size_t(tile.size()) * width);
       float *states = totals + size_t(tile.size()) * width, *scratch = states + size_t(tile.size()) * width;
       start(t, totals);
-      for (int s = tile.segment; s < tile.end_segment; s++) {
-        kernels_->attention_segment(c.kv, t.rows, s, states, scratch);
-        fold(t, states, totals);
-      }
+      kernels_->attention_queries(c.kv, t.rows, scratch);
+      for (int s = tile.segment; s < tile.end_segment; s++)
+        kernels_->attention_segment(c.kv, t.rows, s, states, totals, scratch);
       finish(t, totals);
     });
     return;
@@ -246,7 +259,9 @@ void Ops::attention(const AttentionCall& c) {
     const Tile& tile = tiles[part.tile];
     TileRows t(c, tile);
     float* totals = grown(memory, scratch_floats + size_t(tile.size()) * width);
-    kernels_->attention_segment(c.kv, t.rows, part.segment, states + part.states * width, totals + size_t(tile.size()) * width);
+    float* scratch = totals + size_t(tile.size()) * width;
+    kernels_->attention_queries(c.kv, t.rows, scratch);
+    kernels_->attention_segment(c.kv, t.rows, part.segment, states + part.states * width, nullptr, scratch);
     if (left[part.tile].fetch_sub(1, std::memory_order_acq_rel) > 1) return;
     start(t, totals);
     for (int s = 0; s < tile.end_segment - tile.segment; s++)

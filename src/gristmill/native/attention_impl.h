@@ -105,7 +105,8 @@ struct Segment {
   size_t blocks[kSegment / kKvBlock];        // of the first key-value head, in heads
   int low[kMaxAttentionRows], high[kMaxAttentionRows];  // keys [low, high) are what a row sees
   float* states;
-  float* q;                                  // [rows, head_dim floats], scaled and in whatever form the keys meet
+  float* totals;                             // of all segments so far, or null
+  const float* q;                            // as put_queries lays them
   float* scores;                             // [rows, kScoreStride]
   Element* plain;                            // [kSegment, v_dim], values without scales
 
@@ -116,7 +117,9 @@ struct Segment {
     if constexpr (T::kQuantized) return plain + size_t(block) * kKvBlock * kv.v_dim;
     return reinterpret_cast<const Element*>(kv.v + (blocks[block] + head) * kv.v_bytes());
   }
-  float* state(int row) const { return states + size_t(row) * (kv.v_dim + kStateHead); }
+  size_t width() const { return size_t(kv.v_dim) + kStateHead; }
+  float* state(int row) const { return states + row * width(); }
+  float* total(int row) const { return totals + row * width(); }
 };
 
 // Keys [first, last) that some of a group's rows see.
@@ -144,10 +147,9 @@ inline void for_groups(int n_rows, Body body, int row = 0) {
   if constexpr (R > 1) for_groups<(R > 8 ? 8 : R > 4 ? 4 : R / 2)>(n_rows, body, row);
 }
 
-// Scores of R rows with the keys of V blocks, a lane a key: out[r * kScoreStride + key].
+// Scores of R rows with the keys of V blocks, a lane a key: out[r * kScoreStride + key]. `row` begins a group of put_queries.
 template <class T, int R, int V>
 inline void block_scores(const Segment<T>& s, const int* blocks, int head, int row, float* out) {
-  int head_dim = s.kv.head_dim, stride = head_dim * int(sizeof(float) / sizeof(typename T::Number));
   const typename T::Number* q = s.query(row);
   const typename T::Element* keys[V];
   for (int v = 0; v < V; v++) keys[v] = s.keys(blocks[v], head);
@@ -156,12 +158,11 @@ inline void block_scores(const Segment<T>& s, const int* blocks, int head, int r
   for (int r = 0; r < R; r++)
 #pragma GCC unroll 8
     for (int v = 0; v < V; v++) acc[r][v] = f_zero();
-  for (int d = 0; d < head_dim; d += T::kStep)
-#pragma GCC unroll 4
-    for (int v = 0; v < V; v++)
+  for (int d = 0; d < s.kv.head_dim; d += T::kStep, q += R * T::kStep)
 #pragma GCC unroll 16
-      for (int r = 0; r < R; r++)
-        acc[r][v] = T::step(acc[r][v], keys[v] + size_t(d) * kKvBlock, q + size_t(r) * stride + d);
+    for (int r = 0; r < R; r++)  // rows outside: gcc would keep all their numbers in registers, which the sums need
+#pragma GCC unroll 8
+      for (int v = 0; v < V; v++) acc[r][v] = T::step(acc[r][v], keys[v] + size_t(d) * kKvBlock, q + r * T::kStep);
 #pragma GCC unroll 16
   for (int r = 0; r < R; r++)
 #pragma GCC unroll 8
@@ -170,11 +171,11 @@ inline void block_scores(const Segment<T>& s, const int* blocks, int head, int r
 
 // A row's query for int8 keys: quants, then the scales of 32 each, then the sums of 16 each.
 struct QuantizedQuery {
-  int8_t* q;
-  float* scale;
-  int32_t* sum;
-  QuantizedQuery(float* memory, int n)
-      : q(reinterpret_cast<int8_t*>(memory)), scale(memory + n / 4), sum(reinterpret_cast<int32_t*>(scale + n / kBlock)) {}
+  float* memory;
+  int n;
+  int8_t* q() const { return reinterpret_cast<int8_t*>(memory); }
+  float* scale() const { return memory + n / 4; }
+  int32_t* sum() const { return reinterpret_cast<int32_t*>(scale() + n / kBlock); }
 };
 
 // The same for int8 keys.
@@ -194,9 +195,9 @@ inline void quantized_scores(const Segment<KvQ8>& s, const int* blocks, int head
     float scale[R];
 #pragma GCC unroll 16
     for (int r = 0; r < R; r++) {
-      QuantizedQuery query(s.q + size_t(row + r) * n, n);
-      q[r] = query.q + g * kBlock, scale[r] = query.scale[g];
-      I start = i_set(-kByteZero * (query.sum[2 * g] + query.sum[2 * g + 1]));
+      QuantizedQuery query{const_cast<float*>(s.q) + size_t(row + r) * n, n};
+      q[r] = query.q() + g * kBlock, scale[r] = query.scale()[g];
+      I start = i_set(-kByteZero * (query.sum()[2 * g] + query.sum()[2 * g + 1]));
 #pragma GCC unroll 8
       for (int v = 0; v < V; v++) sum[r][v] = start;
     }
@@ -290,25 +291,19 @@ __attribute__((always_inline)) inline void value_steps(F (&acc)[R][V], const typ
                                                        const typename T::Number* p, int n, int v_dim) {
   constexpr int kStride = kScoreStride * int(sizeof(float) / sizeof(typename T::Number));
   for (int j = 0; j < n; j++, p += T::kStep, w += size_t(v_dim) * T::kStep)
-#pragma GCC unroll 8
-    for (int v = 0; v < V; v++)
 #pragma GCC unroll 16
-      for (int r = 0; r < R; r++) acc[r][v] = T::step(acc[r][v], w + v * kLanes * T::kStep, p + r * kStride);
+    for (int r = 0; r < R; r++)
+#pragma GCC unroll 8
+      for (int v = 0; v < V; v++) acc[r][v] = T::step(acc[r][v], w + v * kLanes * T::kStep, p + r * kStride);
 }
 
-// Adds the values of blocks [b, b_end) to R rows' outputs from dimension d on, keys in order.
+// acc += the values of blocks [b, b_end) from dimension d on, for R rows, keys in order.
 template <class T, int R, int V>
-inline void block_values(const Segment<T>& s, int head, int row, Range range, int b, int b_end, int d) {
+__attribute__((always_inline)) inline void block_values(const Segment<T>& s, int head, int row, Range range, int b, int b_end,
+                                                        int d, F (&acc)[R][V]) {
   constexpr int kSteps = kKvBlock / T::kStep;
   const auto* p = reinterpret_cast<const typename T::Number*>(s.scores + size_t(row) * kScoreStride);
   int v_dim = s.kv.v_dim;
-  float* out = s.state(row) + kStateHead + d;
-  size_t width = size_t(v_dim) + kStateHead;
-  F acc[R][V];
-#pragma GCC unroll 16
-  for (int r = 0; r < R; r++)
-#pragma GCC unroll 8
-    for (int v = 0; v < V; v++) acc[r][v] = f_load(out + r * width + v * kLanes);
   for (; b < b_end; b++) {
     int j = b * kSteps < range.first / T::kStep ? range.first / T::kStep : b * kSteps;
     int end = (b + 1) * kSteps < range.last / T::kStep ? (b + 1) * kSteps : range.last / T::kStep;
@@ -321,10 +316,69 @@ inline void block_values(const Segment<T>& s, int head, int row, Range range, in
       value_steps<T, V, R>(acc, tail, p + end * T::kStep, 1, v_dim);
     }
   }
+}
+
+// Adds some blocks' values to the outputs of R rows, which wait in their states.
+template <class T, int R, int V>
+inline void add_values(const Segment<T>& s, int head, int row, Range range, int b, int b_end, int d) {
+  float* out = s.state(row) + kStateHead + d;
+  size_t width = s.width();
+  F acc[R][V];
+#pragma GCC unroll 16
+  for (int r = 0; r < R; r++)
+#pragma GCC unroll 8
+    for (int v = 0; v < V; v++) acc[r][v] = f_load(out + r * width + v * kLanes);
+  block_values<T, R, V>(s, head, row, range, b, b_end, d, acc);
 #pragma GCC unroll 16
   for (int r = 0; r < R; r++)
 #pragma GCC unroll 8
     for (int v = 0; v < V; v++) f_store(out + r * width + v * kLanes, acc[r][v]);
+}
+
+// How a state enters a total: total = total * keep + state * take. A state without keys has the sum 0 and changes nothing.
+struct Fold {
+  float keep, take;
+};
+
+// Enters the state's maximum and sum; its output is left to the caller, unless `take` is 0.
+inline Fold fold_head(const float* state, float* total) {
+  if (state[1] == 0.0f) return {1.0f, 0.0f};
+  float top = state[0] > total[0] ? state[0] : total[0];
+  Fold fold{total[1] == 0.0f ? 0.0f : exp2_of(total[0] - top), exp2_of(state[0] - top)};
+  total[0] = top;
+  total[1] = total[1] * fold.keep + state[1] * fold.take;
+  return fold;
+}
+
+inline void fold_output(F x, Fold fold, float* total) {
+  f_store(total, f_fma(x, f_set(fold.take), f_mul(f_load(total), f_set(fold.keep))));
+}
+
+void fold(const float* state, int v_dim, float* total) {
+  Fold how = fold_head(state, total);
+  if (how.take == 0.0f && how.keep == 1.0f) return;
+  for (int d = kStateHead; d < v_dim + kStateHead; d += kLanes) fold_output(f_load(state + d), how, total + d);
+}
+
+// The outputs of R rows over the whole range, put into their states, or straight into the totals.
+template <class T, int R, int V>
+inline void whole_values(const Segment<T>& s, int row, Range range, int d, const Fold* folds) {
+  F acc[R][V];
+#pragma GCC unroll 16
+  for (int r = 0; r < R; r++)
+#pragma GCC unroll 8
+    for (int v = 0; v < V; v++) acc[r][v] = f_zero();
+  block_values<T, R, V>(s, 0, row, range, range.first_block(), range.end_block(), d, acc);
+#pragma GCC unroll 16
+  for (int r = 0; r < R; r++) {
+    if (folds && folds[r].take == 0.0f && folds[r].keep == 1.0f) continue;
+#pragma GCC unroll 8
+    for (int v = 0; v < V; v++) {
+      int at = kStateHead + d + v * kLanes;
+      if (folds) fold_output(acc[r][v], folds[r], s.total(row + r) + at);
+      else f_store(s.state(row + r) + at, acc[r][v]);
+    }
+  }
 }
 
 // A power of two: how many vectors go beside so many rows.
@@ -338,14 +392,15 @@ template <class T, int R>
 inline void group_values(const Segment<T>& s, int head, int row, Range range, int b, int b_end) {
   constexpr int V = vectors_beside(R);
   int d = 0;
-  for (; d + V * kLanes <= s.kv.v_dim; d += V * kLanes) block_values<T, R, V>(s, head, row, range, b, b_end, d);
-  for (; d < s.kv.v_dim; d += kLanes) block_values<T, R, 1>(s, head, row, range, b, b_end, d);
+  for (; d + V * kLanes <= s.kv.v_dim; d += V * kLanes) add_values<T, R, V>(s, head, row, range, b, b_end, d);
+  for (; d < s.kv.v_dim; d += kLanes) add_values<T, R, 1>(s, head, row, range, b, b_end, d);
 }
 
 // Few rows: the cache is read in its own order, block after block with all heads, as only long streams are read at full speed.
 template <class T>
 void stream_segment(const Segment<T>& s, int n_heads) {
   Range range = range_of(s, 0, s.n_rows);
+  std::fill(s.states, s.state(n_heads * s.n_rows), 0.0f);
   for (int b = range.first_block(); b < range.end_block(); b++)
     for (int h = 0; h < n_heads; h++)
       for_groups(s.n_rows, [&](auto R, int r) {
@@ -367,11 +422,38 @@ void stream_segment(const Segment<T>& s, int n_heads) {
   };
   if (s.kv.v_dim <= 4 * kLanes) values(std::integral_constant<int, kAttentionRows < 4 ? kAttentionRows : 4>());
   else values(std::integral_constant<int, kAttentionRows < 2 ? kAttentionRows : 2>());
+  for (int row = 0; s.totals && row < n_heads * s.n_rows; row++) fold(s.state(row), s.kv.v_dim, s.total(row));
+}
+
+// What a core asks for while it computes: a head's keys and values of the segment that comes next.
+struct NextSegment {
+  const KvLayer& kv;
+  const int32_t* blocks;
+  int head, n_blocks;
+  int block = 0, line = 0;
+
+  void fetch(int n_lines) {
+    if (block >= n_blocks) return;
+    size_t at = size_t(blocks[block]) * kv.n_kv_heads + head;
+    int n_key = int(kv.k_bytes() / 64), n_value = int(kv.v_bytes() / 64), n = n_key + n_value, end = std::min(line + n_lines, n);
+    const uint8_t *keys = kv.k + at * kv.k_bytes(), *values = kv.v + at * kv.v_bytes();
+    for (; line < std::min(end, n_key); line++) __builtin_prefetch(keys + 64 * line, 0, 2);
+    for (; line < end; line++) __builtin_prefetch(values + 64 * (line - n_key), 0, 2);
+    if (line == n) block++, line = 0;
+  }
+};
+
+template <class T, int R>
+inline void tile_values(const Segment<T>& s, int row, Range range, const Fold* folds) {
+  constexpr int V = vectors_beside(R);
+  int d = 0;
+  for (; d + V * kLanes <= s.kv.v_dim; d += V * kLanes) whole_values<T, R, V>(s, row, range, d, folds);
+  for (; d < s.kv.v_dim; d += kLanes) whole_values<T, R, 1>(s, row, range, d, folds);
 }
 
 // Many rows of one head: a group of rows after another over all of the segment, which stays in the processor's cache.
 template <class T>
-void tile_segment(Segment<T>& s) {
+void tile_segment(Segment<T>& s, NextSegment next) {
   float* scores = s.scores;
   Range all = range_of(s, 0, s.n_rows);
   for (int b = all.first_block(); b < all.end_block(); b++) unpack_values(s, b, 0);
@@ -383,67 +465,87 @@ void tile_segment(Segment<T>& s) {
       int blocks[V];
       for (int v = 0; v < V; v++) blocks[v] = b + v < range.end_block() ? b + v : b;
       scores_of<T, R, V>(s, blocks, 0, row, scores + b * kKvBlock);
+      next.fetch(V * R * 3 / 2);  // in time, if the rows are many
     }
-    for (int r = row; r < row + R; r++)
-      softmax<typename T::Number>(s.scores + size_t(r) * kScoreStride, s.low[r], s.high[r], range, s.state(r));
-    group_values<T, R>(s, 0, row, range, range.first_block(), range.end_block());
+    Fold folds[R];
+    for (int r = 0; r < R; r++) {
+      softmax<typename T::Number>(scores + size_t(r) * kScoreStride, s.low[row + r], s.high[row + r], range, s.state(row + r));
+      if (s.totals) folds[r] = fold_head(s.state(row + r), s.total(row + r));
+    }
+    tile_values<T, R>(s, row, range, s.totals ? folds : nullptr);
   });
   s.scores = scores;
 }
 
+// Where they lie in the scratch memory.
+inline float* queries(float* scratch) { return scratch + size_t(kMaxAttentionRows) * kScoreStride; }
+
+// Queries in the form the keys meet, scaled: a row after another, or the rows of a group of for_groups side by side, kStep
+// numbers of each in turn.
 template <class T>
-inline void put_query(const float* x, float scale, int n, float* memory) {
-  if constexpr (T::kQuantized) {
-    QuantizedQuery query(memory, n);
-    quantize(x, n, query.q, query.scale, query.sum);
-    for (int g = 0; g < n / kBlock; g++) query.scale[g] *= scale;
-  } else {
-    numbers_of(x, scale, n, reinterpret_cast<typename T::Number*>(memory));
-  }
+void put_queries(const KvLayer& kv, const AttentionRows& rows, float* memory) {
+  using Number = typename T::Number;
+  int n = kv.head_dim;
+  float scale = rows.scale * 1.44269504f;
+  for (int h = 0; h < rows.n_heads; h++)
+    for_groups(rows.n_rows, [&](auto R, int first) {
+      for (int r = 0; r < R; r++) {
+        int row = h * rows.n_rows + first + r;
+        if constexpr (T::kQuantized) {
+          QuantizedQuery query{memory + size_t(row) * n, n};
+          quantize(rows.q[row], n, query.q(), query.scale(), query.sum());
+          for (int g = 0; g < n / kBlock; g++) query.scale()[g] *= scale;
+        } else {
+          Number lanes[kLanes];
+          Number* to = reinterpret_cast<Number*>(memory + size_t(row - r) * n) + r * T::kStep;
+          for_lanes(n, [&](int i, int count) {
+            numbers_of(rows.q[row] + i, scale, count, lanes);
+            for (int j = 0; j < count; j += T::kStep) std::memcpy(to + size_t(i + j) * R, lanes + j, sizeof(Number) * T::kStep);
+          });
+        }
+      }
+    });
 }
 
 template <class T>
-void segment_states(const KvLayer& kv, const AttentionRows& rows, int number, float* states, float* memory) {
-  Segment<T> s{kv, rows.n_rows, number * kSegment, {}, {}, {}, states, nullptr, nullptr, nullptr};
-  int n = rows.n_heads * rows.n_rows, last = 0;
-  s.scores = memory;
-  s.q = memory + size_t(kMaxAttentionRows) * kScoreStride;
-  s.plain = reinterpret_cast<typename T::Element*>(s.q + size_t(kMaxAttentionRows) * kv.head_dim);
-  for (int row = 0; row < n; row++) {
-    put_query<T>(rows.q[row], rows.scale * 1.44269504f, kv.head_dim, s.q + size_t(row) * kv.head_dim);
-    std::fill(s.state(row), s.state(row) + kStateHead + kv.v_dim, 0.0f);
-  }
+void segment_states(const KvLayer& kv, const AttentionRows& rows, int number, float* states, float* totals, float* memory) {
+  Segment<T> s{kv, rows.n_rows, number * kSegment, {}, {}, {}, states, totals, queries(memory), memory, nullptr};
+  s.plain = reinterpret_cast<typename T::Element*>(queries(memory) + size_t(kMaxAttentionRows) * kv.head_dim);
+  int last = 0, end = 0;
   for (int r = 0; r < rows.n_rows; r++) {
     int position = rows.position[r], begin = rows.window && position >= rows.window ? position - rows.window + 1 : 0;
     s.low[r] = begin > s.start ? begin - s.start : 0;
     s.high[r] = position + 1 - s.start < kSegment ? position + 1 - s.start : kSegment;
     last = s.high[r] > last ? s.high[r] : last;
+    end = position >= end ? position + 1 : end;
   }
   for (int b = 0; b * kKvBlock < last; b++)
     s.blocks[b] = size_t(rows.blocks[s.start / kKvBlock + b]) * kv.n_kv_heads + rows.kv_head;
-  if (rows.n_rows <= kStreamRows) stream_segment<T>(s, rows.n_heads);
-  else tile_segment<T>(s);
+  if (rows.n_rows <= kStreamRows) return stream_segment<T>(s, rows.n_heads);
+  int left = (end - s.start - kSegment + kKvBlock - 1) / kKvBlock, most = kSegment / kKvBlock;
+  tile_segment<T>(s, {kv, rows.blocks + (s.start + kSegment) / kKvBlock, rows.kv_head, left < most ? left : most});
+}
+
+// body(T()) for the cache's type.
+template <class Body>
+inline void with_type(KvType type, Body body) {
+  if (type == KvType::Q8_0) body(KvQ8());
+  else if (type == KvType::BF16) body(KvPairs());
+  else if (type == KvType::F16) body(KvF16());
+  else body(KvF32());
 }
 
 // ---- what the table offers ------------------------------------------------------------------------------------------
 
-void attention_segment(const KvLayer& kv, const AttentionRows& rows, int segment, float* states, float* scratch) {
-  if (kv.type == KvType::Q8_0) segment_states<KvQ8>(kv, rows, segment, states, scratch);
-  else if (kv.type == KvType::BF16) segment_states<KvPairs>(kv, rows, segment, states, scratch);
-  else if (kv.type == KvType::F16) segment_states<KvF16>(kv, rows, segment, states, scratch);
-  else segment_states<KvF32>(kv, rows, segment, states, scratch);
+void attention_queries(const KvLayer& kv, const AttentionRows& rows, float* scratch) {
+  with_type(kv.type, [&](auto type) { put_queries<decltype(type)>(kv, rows, queries(scratch)); });
 }
 
-// total := total and state together. A state without keys has the sum 0 and changes nothing.
-void attention_fold(const float* state, int v_dim, float* total) {
-  if (state[1] == 0.0f) return;
-  float top = state[0] > total[0] ? state[0] : total[0];
-  float keep = total[1] == 0.0f ? 0.0f : exp2_of(total[0] - top), take = exp2_of(state[0] - top);
-  total[0] = top;
-  total[1] = total[1] * keep + state[1] * take;
-  for (int d = kStateHead; d < v_dim + kStateHead; d += kLanes)
-    f_store(total + d, f_fma(f_load(state + d), f_set(take), f_mul(f_load(total + d), f_set(keep))));
+void attention_segment(const KvLayer& kv, const AttentionRows& rows, int segment, float* states, float* totals, float* scratch) {
+  with_type(kv.type, [&](auto type) { segment_states<decltype(type)>(kv, rows, segment, states, totals, scratch); });
 }
+
+void attention_fold(const float* state, int v_dim, float* total) { fold(state, v_dim, total); }
 
 void attention_finish(const float* total, int n, float* y) {
   F inverse = f_set(1.0f / total[1]);

@@ -225,7 +225,8 @@ double weight_at_least(const float* logits, const float* weights, int n, float b
 }
 
 // attention_impl.h
-void attention_segment(const KvLayer& kv, const AttentionRows& rows, int segment, float* states, float* scratch);
+void attention_queries(const KvLayer& kv, const AttentionRows& rows, float* scratch);
+void attention_segment(const KvLayer& kv, const AttentionRows& rows, int segment, float* states, float* totals, float* scratch);
 void attention_fold(const float* state, int v_dim, float* total);
 void attention_finish(const float* total, int n, float* y);
 
@@ -236,7 +237,7 @@ constexpr Kernels kKernels = {
      blocked_linear<TypeQ5_K>, blocked_linear<TypeQ6_K>, blocked_linear<TypeMxfp4>},
     quantize_tile, quantize, quantize_row, quantize_q8_0, to_bf16, rms_norm, swiglu, add, scaled_add, rotate, argmax, weigh,
     weight_at_least, to_half, from_half, kBf16Dot ? 2 : 1,
-    attention_segment, attention_fold, attention_finish, &kPeaks,
+    attention_queries, attention_segment, attention_fold, attention_finish, &kPeaks,
 };
 
 }  // namespace

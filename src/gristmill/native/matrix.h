@@ -183,8 +183,11 @@ struct Kernels {
   void (*to_half)(const float* x, int n, uint16_t* y);
   void (*from_half)(const uint16_t* x, int n, float* y);
   int kv_step;      // 2 where bfloat16 is multiplied in pairs, otherwise 1
-  // States [n_heads, n_rows, kStateHead + v_dim] of all rows over one segment of keys. scratch: KvLayer::scratch_floats.
-  void (*attention_segment)(const KvLayer& kv, const AttentionRows& rows, int segment, float* states, float* scratch);
+  // Before the segments of some rows, in the same scratch memory (KvLayer::scratch_floats).
+  void (*attention_queries)(const KvLayer& kv, const AttentionRows& rows, float* scratch);
+  // States [n_heads, n_rows, kStateHead + v_dim] of all rows over one segment of keys; where there are totals (of the same
+  // shape) it is folded into them, and states are left undefined.
+  void (*attention_segment)(const KvLayer& kv, const AttentionRows& rows, int segment, float* states, float* totals, float* scratch);
   void (*attention_fold)(const float* state, int v_dim, float* total);
   void (*attention_finish)(const float* total, int n, float* y);
   const Peaks* peaks;

@@ -30,10 +30,11 @@ class ThreadPool {
   std::vector<std::thread> workers_;
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::atomic<unsigned> epoch_{0};     // one more for each loop
-  std::atomic<int> n_sleeping_{0};
-  std::atomic<int> n_running_{0};      // workers that have not yet left the present loop
-  std::atomic<int> next_item_{0};
+  // Each on a cache line of its own: some threads wait on one while others count on the next.
+  alignas(64) std::atomic<unsigned> epoch_{0};     // one more for each loop
+  alignas(64) std::atomic<int> n_running_{0};      // workers that have not yet left the present loop
+  alignas(64) std::atomic<int> next_item_{0};
+  alignas(64) std::atomic<int> n_sleeping_{0};
   int n_items_ = 0;
   const std::function<void(int)>* body_ = nullptr;
   std::atomic<bool> stop_{false};
