@@ -1,0 +1,502 @@
+"""Jinja2's immutable sandbox for templates of unknown authors: what they may touch, and a budget for what they do.
+
+Knows nothing of chats. Every operation that reads or makes more than a few bytes is charged before it is done, and each
+charge looks at the clock; so a template ends within its budget wherever it runs, without threads or signals."""
+
+from __future__ import annotations
+
+import operator
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from types import BuiltinMethodType, CodeType, MethodType
+from typing import Any, Final, NoReturn
+
+from jinja2 import Template, nodes, pass_environment
+from jinja2 import TemplateError as JinjaError
+from jinja2.compiler import CodeGenerator, Frame
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.runtime import Context, LoopContext, Macro, Undefined
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace
+
+from gristmill.tokenizer import template_text as texts
+from gristmill.tokenizer.interface import TemplateError
+from gristmill.tokenizer.template_filters import FILTERS, TESTS
+from gristmill.tokenizer.template_methods import METHODS, print_format
+from gristmill.tokenizer.template_text import Marked
+
+MAX_SOURCE_CHARS: Final = 1 << 17
+MAX_NODES: Final = 20_000
+MAX_DEPTH: Final = 150
+MAX_CALLS_DEEP: Final = 100
+MAX_RANGE: Final = 100_000
+MAX_SECONDS: Final = 1.2
+MAX_BYTES: Final = 128 << 20
+"""Bytes that a rendering may make and read, in sum; and for each character that it is given:"""
+BYTES_PER_CHARACTER: Final = 64
+
+_FILE_NAME = "<chat template>"
+_TICK = "tick "  # the space keeps templates from naming it
+_STEP = 64  # bytes that any small operation counts as
+_LOOP_ATTRIBUTES = frozenset(
+    "index index0 revindex revindex0 first last length depth depth0 previtem nextitem changed cycle".split()
+)
+_NODES = (
+    nodes.Template, nodes.Output, nodes.TemplateData, nodes.For, nodes.If, nodes.Macro, nodes.CallBlock,
+    nodes.FilterBlock, nodes.With, nodes.Assign, nodes.AssignBlock, nodes.Break, nodes.Continue, nodes.Scope,
+    nodes.Name, nodes.NSRef, nodes.Const, nodes.Tuple, nodes.List, nodes.Dict, nodes.Pair, nodes.Keyword,
+    nodes.CondExpr, nodes.Filter, nodes.Test, nodes.Call, nodes.Getitem, nodes.Getattr, nodes.Slice, nodes.Concat,
+    nodes.Compare, nodes.Operand, nodes.BinExpr, nodes.UnaryExpr,
+)  # fmt: skip
+_COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "gt": operator.gt,
+    "gteq": operator.ge,
+    "lt": operator.lt,
+    "lteq": operator.le,
+    "in": lambda left, right: left in right,
+    "notin": lambda left, right: left not in right,
+}
+
+
+class Budget:
+    """What one rendering may still spend."""
+
+    def __init__(self, n_bytes: int, seconds: float) -> None:
+        self.n_bytes = self._left = n_bytes
+        self._seconds = seconds
+        self._deadline = time.monotonic() + seconds
+
+    def charge(self, n_bytes: int) -> None:
+        """Before an operation that makes or reads so many bytes. Raises TemplateError when that is too much."""
+        self._left -= n_bytes
+        if self._left < 0:
+            raise TemplateError(f"makes more than the {self.n_bytes >> 20} MiB of text and lists that it may")
+        if time.monotonic() > self._deadline:
+            raise TemplateError(f"takes more than the {self._seconds} s that it may")
+
+
+class _Generation(Extension):
+    """`{% generation %}`, which marks for training what the model said, is a scope and nothing else."""
+
+    tags = frozenset({"generation"})
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        return nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True), lineno=line)
+
+
+class _Generator(CodeGenerator):
+    """Writes code in which text keeps its origin, and the operations that Jinja leaves alone pass the environment."""
+
+    def _output_child_to_const(self, node: nodes.Expr, frame: Frame, finalize: Any) -> str:
+        raise nodes.Impossible  # nothing is computed before there is a budget
+
+    def _output_child_pre(self, node: nodes.Expr, frame: Frame, finalize: Any) -> None:
+        self.write("environment.text_of(")
+
+    def _output_child_post(self, node: nodes.Expr, frame: Frame, finalize: Any) -> None:
+        self.write(")")
+
+    def visit_Const(self, node: nodes.Const, frame: Frame) -> None:  # noqa: N802
+        if isinstance(node.value, str):
+            self.write(f"environment.literal({node.value!r})")
+        else:
+            super().visit_Const(node, frame)
+
+    def visit_TemplateData(self, node: nodes.TemplateData, frame: Frame) -> None:  # noqa: N802
+        self.write(f"environment.literal({node.data!r})")
+
+    def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:  # noqa: N802
+        self._visit_all("environment.concat((", node.nodes, "))", frame)
+
+    def visit_Compare(self, node: nodes.Compare, frame: Frame) -> None:  # noqa: N802
+        names = tuple(operand.op for operand in node.ops)
+        expressions = [node.expr, *(operand.expr for operand in node.ops)]
+        self._visit_all(f"environment.compare_chain({names!r}, (", expressions, "))", frame)
+
+    def visit_Tuple(self, node: nodes.Tuple, frame: Frame) -> None:  # noqa: N802
+        if node.ctx == "load":
+            self._visit_all("environment.made((", node.items, "))", frame)
+        else:
+            super().visit_Tuple(node, frame)
+
+    def visit_List(self, node: nodes.List, frame: Frame) -> None:  # noqa: N802
+        self._visit_all("environment.made([", node.items, "])", frame)
+
+    def visit_Dict(self, node: nodes.Dict, frame: Frame) -> None:  # noqa: N802
+        self.write("environment.made(")
+        super().visit_Dict(node, frame)
+        self.write(")")
+
+    def visit_Getitem(self, node: nodes.Getitem, frame: Frame) -> None:  # noqa: N802
+        if not isinstance(node.arg, nodes.Slice):
+            super().visit_Getitem(node, frame)
+            return
+        bounds = [node.arg.start, node.arg.stop, node.arg.step]
+        none = nodes.Const(None)
+        self._visit_all("environment.cut(", [node.node, *(bound or none for bound in bounds)], ")", frame)
+
+    def _visit_all(self, head: str, expressions: Iterable[nodes.Node], tail: str, frame: Frame) -> None:
+        self.write(head)
+        for expression in expressions:
+            self.visit(expression, frame)
+            self.write(", ")
+        self.write(tail)
+
+
+@dataclass(frozen=True, slots=True)
+class _Global:
+    """A function that templates find by name."""
+
+    run: Callable[..., Any]
+
+
+class SandboxEnvironment(ImmutableSandboxedEnvironment):
+    """What one rendering sees of the world, and its budget. Belongs to one thread.
+
+    clock  local time for `strftime_now`
+    """
+
+    code_generator_class = _Generator
+    intercepted_binops = frozenset(ImmutableSandboxedEnvironment.default_binop_table)
+
+    def __init__(
+        self, budget: Budget, clock: Callable[[], datetime], extensions: tuple[type[Extension], ...] = ()
+    ) -> None:
+        super().__init__(trim_blocks=True, lstrip_blocks=True, optimized=False, cache_size=0, extensions=extensions)
+        self.budget = budget
+        self._clock = clock
+        self._calls_deep = 0
+        self._literals: dict[str, Marked] = {}
+        self.filters = {**FILTERS, _TICK: _tick}
+        self.tests = dict(TESTS)
+        self.globals = {
+            "raise_exception": _Global(_raise_exception),
+            "strftime_now": _Global(self._strftime),
+            "range": _Global(_make_range),
+            "namespace": _Global(self._make_namespace),
+            "dict": _Global(self._make_dict),
+        }
+
+    def tick(self) -> bool:
+        """One more step of a loop."""
+        self.budget.charge(_STEP)
+        return True
+
+    def literal(self, text: str) -> Marked:
+        """A constant of the template."""
+        found = self._literals.get(text)
+        if found is None:
+            found = self._literals[text] = texts.mark(text)
+        return found
+
+    def text_of(self, value: Any) -> str:
+        """What printing `value` gives. TemplateError for what has no text of its own, such as a function."""
+        if isinstance(value, str):
+            self.budget.charge(_STEP)
+            return value
+        if value is None or isinstance(value, bool | int | float | Undefined):
+            return str(value)
+        if isinstance(value, list | tuple | dict | range | type({}.items()) | type({}.keys()) | type({}.values())):
+            self.budget.charge(10 * self.weigh(value))
+            return str(value)
+        raise TemplateError(f"prints {_kind(value)}")
+
+    def concat(self, pieces: Iterable[Any]) -> str:  # type: ignore[override]
+        found = [self.text_of(piece) for piece in pieces]
+        self.budget.charge(sum(map(n_bytes_of, found)))
+        return texts.join(found)
+
+    def weigh(self, value: Any) -> int:
+        """Bytes that a walk over `value` passes by, where what is held twice counts twice. Charged as it goes."""
+        total, todo = 0, [value]
+        while todo:
+            item = todo.pop()
+            size = _STEP
+            if isinstance(item, str):
+                size += n_bytes_of(item)
+            elif isinstance(item, Mapping):
+                size += 2 * _STEP * len(item)
+                todo += [*item.keys(), *item.values()]
+            elif isinstance(item, list | tuple):
+                todo += item
+            elif isinstance(item, range | type({}.items()) | type({}.keys()) | type({}.values())):
+                size += _STEP * len(item)
+                todo += [] if isinstance(item, range) else list(item)
+            elif isinstance(item, Namespace):
+                raise TemplateError("treats a namespace as a value")
+            total += size
+            self.budget.charge(size)
+        return total
+
+    def items(self, value: Any) -> Iterator[Any]:
+        """`iter(value)`, each step charged."""
+        for item in value:
+            self.budget.charge(_STEP)
+            yield item
+
+    def made(self, container: Any) -> Any:
+        """A list, tuple or dict that the template wrote down."""
+        self.budget.charge(_STEP + 16 * len(container))
+        return container
+
+    def compare_chain(self, names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
+        result: Any = True
+        for name, left, right in zip(names, values[:-1], values[1:], strict=True):
+            result = self.compare(name, left, right)
+            if not result:
+                break
+        return result
+
+    def compare(self, name: str, left: Any, right: Any) -> Any:
+        """name: as Jinja calls the operator: eq, ne, gt, gteq, lt, lteq, in, notin."""
+        inside = name in ("in", "notin")
+        if isinstance(left, str) and isinstance(right, str):
+            self.budget.charge(_STEP + (len(right) if inside else min(len(left), len(right))))
+        else:
+            if inside and not isinstance(right, str | list | tuple | dict | range | Undefined):
+                right = list(self.items(right))
+            self.weigh(left)
+            if not (inside and isinstance(right, dict)):
+                self.weigh(right)
+        return _COMPARE[name](left, right)
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        self.budget.charge(_STEP)
+        if isinstance(left, Undefined) or isinstance(right, Undefined):
+            return super().call_binop(context, operator, left, right)
+        if isinstance(left, str):
+            if operator == "%":
+                return print_format(self, left, right)
+            if operator == "+" and isinstance(right, str):
+                self.budget.charge(n_bytes_of(left) + n_bytes_of(right))
+                return texts.join((left, right))
+        if operator == "*" and isinstance(left, int):
+            left, right = right, left
+        if operator == "*" and isinstance(left, str | list | tuple) and isinstance(right, int):
+            self.budget.charge(n_bytes_of(left) * max(right, 0))
+            result = left * right
+            return texts.derive(result, left) if isinstance(result, str) else result
+        if operator == "+" and isinstance(left, list | tuple) and type(left) is type(right):
+            self.budget.charge(n_bytes_of(left) + n_bytes_of(right))
+            return left + right
+        if isinstance(left, int | float) and isinstance(right, int | float):
+            if operator == "**" and abs(right) > 64:
+                raise TemplateError(f"raises a number to the power {right}")
+            return self.number(super().call_binop(context, operator, left, right))
+        raise TypeError(f"unsupported: {type(left).__name__} {operator} {type(right).__name__}")
+
+    def number(self, value: Any) -> Any:
+        """`value`, refused when it is an integer of more than 64 bits."""
+        if isinstance(value, int) and value.bit_length() > 64:
+            raise TemplateError("computes an integer of more than 64 bits")
+        return value
+
+    def cut(self, value: Any, start: Any, stop: Any, step: Any) -> Any:
+        """`value[start:stop:step]`."""
+        where = slice(start, stop, step)
+        if isinstance(value, str | list | tuple | range):
+            self.budget.charge(_STEP + 8 * len(range(*where.indices(len(value)))))
+            return texts.cut(value, where) if isinstance(value, str) else value[where]
+        if isinstance(value, Undefined):
+            return value[where]
+        raise TypeError(f"cannot slice {_kind(value)}")
+
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        self.budget.charge(_STEP)
+        if isinstance(obj, Undefined):
+            return obj[argument]
+        if isinstance(argument, str):
+            if isinstance(obj, Mapping) and argument in obj:
+                return obj[argument]
+            return self._attribute(obj, texts.plain(argument))
+        if isinstance(obj, str) and isinstance(argument, int) and -len(obj) <= argument < len(obj):
+            return texts.cut(obj, slice(argument, argument + 1 or None))
+        if isinstance(obj, dict | list | tuple | range):
+            self.weigh(argument)  # it may be hashed
+            try:
+                return obj[argument]
+            except (TypeError, LookupError):
+                pass
+        return self.undefined(obj=obj, name=argument)
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        self.budget.charge(_STEP)
+        if isinstance(obj, dict) and attribute in obj and not hasattr(obj, attribute):
+            return obj[attribute]
+        return self._attribute(obj, attribute)
+
+    def _attribute(self, obj: Any, name: str) -> Any:
+        """What Jinja's own look-up gives, for methods that are known to be bounded; everything else is unsafe."""
+        if isinstance(obj, Undefined) and not name.startswith("_"):
+            return getattr(obj, name)
+        if isinstance(obj, Namespace) and not name.startswith("_"):
+            return getattr(obj, name) if hasattr(obj, name) else self.undefined(obj=obj, name=name)
+        if isinstance(obj, LoopContext) and name in _LOOP_ATTRIBUTES:
+            return getattr(obj, name)
+        for kind, methods in METHODS.items():
+            if isinstance(obj, kind) and name in methods:
+                return getattr(obj, name)
+        if not hasattr(obj, name):
+            return self.undefined(obj=obj, name=name)
+        if name.startswith("_"):
+            raise TemplateError(f"asks {_kind(obj)} for the attribute {name!r:.40}")
+        return self.unsafe_undefined(obj, name)
+
+    def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+        self.budget.charge(_STEP * (1 + len(args) + len(kwargs)))
+        loop_variables = {name: kwargs.pop(name) for name in ("_loop_vars", "_block_vars") if name in kwargs}
+        if isinstance(obj, _Global):
+            return obj.run(*args, **kwargs)
+        if isinstance(obj, BuiltinMethodType):
+            for kind, methods in METHODS.items():
+                if isinstance(obj.__self__, kind) and obj.__name__ in methods:
+                    return methods[obj.__name__](self, obj.__self__, *args, **kwargs)
+        if isinstance(obj, MethodType) and isinstance(obj.__self__, LoopContext) and obj.__name__ in _LOOP_ATTRIBUTES:
+            self.weigh(args)
+            return obj(*args)
+        if isinstance(obj, Macro | Undefined):
+            return self._call_macro(context, obj, args, {**kwargs, **loop_variables})
+        raise TemplateError(f"calls {_kind(obj)}")
+
+    def _call_macro(self, context: Context, macro: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self._calls_deep >= MAX_CALLS_DEEP:
+            raise TemplateError(f"nests macros more than {MAX_CALLS_DEEP} deep")
+        self._calls_deep += 1
+        try:
+            return context.call(macro, *args, **kwargs)
+        finally:
+            self._calls_deep -= 1
+
+    def _strftime(self, form: Any) -> str:
+        form = self.text_of(form)
+        if len(form) > 64:
+            raise TemplateError("asks for the time in a format of more than 64 characters")
+        return self._clock().strftime(form)
+
+    def _make_namespace(self, *args: Any, **kwargs: Any) -> Namespace:
+        values = self._make_dict(*args, **kwargs)
+        for name in values:
+            if not isinstance(name, str) or name.startswith("_"):
+                raise TemplateError(f"puts {name!r:.40} into a namespace")
+        return Namespace(**values)
+
+    def _make_dict(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
+        if len(args) > 1 or args and not isinstance(args[0], Mapping):
+            raise TemplateError("calls dict or namespace with something else than names and values")
+        values = {**(args[0] if args else {}), **kwargs}
+        self.budget.charge(_STEP + 100 * len(values))
+        return values
+
+
+def compile_template(source: str) -> CodeType:
+    """Checked code for `render`. Raises TemplateError naming the line for what is no template or what no template does."""
+    if len(source) > MAX_SOURCE_CHARS:
+        raise TemplateError(f"has {len(source)} characters; {MAX_SOURCE_CHARS} are allowed")
+    environment = SandboxEnvironment(
+        Budget(MAX_BYTES, MAX_SECONDS), datetime.now, extensions=(loopcontrols, _Generation)
+    )
+    try:
+        tree = environment.parse(source)
+        _check(tree)
+        for loop in list(tree.find_all(nodes.For)):
+            tick = nodes.Filter(nodes.Const(None), _TICK, [], [], None, None, lineno=loop.lineno)
+            tick.set_environment(environment)
+            loop.body.insert(0, nodes.ExprStmt(tick, lineno=loop.lineno))
+            if loop.test is not None:
+                loop.test = nodes.And(tick, loop.test, lineno=loop.lineno)
+        return environment.compile(tree, filename=_FILE_NAME)  # type: ignore[return-value,call-overload,no-any-return]
+    except TemplateError:
+        raise
+    except JinjaError as error:
+        raise TemplateError(f"line {getattr(error, 'lineno', '?')}: {error!s:.200}") from None
+    except (RecursionError, MemoryError, SyntaxError, ValueError, OverflowError) as error:
+        raise TemplateError(f"cannot be compiled: {type(error).__name__}: {error!s:.200}") from None
+
+
+def _check(tree: nodes.Template) -> None:
+    """The tree is of known nodes, not too many nor too deep, and asks for nothing internal."""
+    todo: list[tuple[nodes.Node, int]] = [(tree, 0)]
+    n_nodes = 0
+    while todo:
+        node, depth = todo.pop()
+        n_nodes += 1
+        if n_nodes > MAX_NODES or depth > MAX_DEPTH:
+            raise TemplateError(f"line {node.lineno}: more than {MAX_NODES} nodes or nested deeper than {MAX_DEPTH}")
+        _check_node(node)
+        todo += [(child, depth + 1) for child in node.iter_child_nodes()]
+
+
+def _check_node(node: nodes.Node) -> None:
+    def refuse(what: str) -> NoReturn:
+        raise TemplateError(f"line {node.lineno}: {what}; chat templates may not")
+
+    if not isinstance(node, _NODES):
+        refuse(f"uses {type(node).__name__.lower()}")
+    if isinstance(node, nodes.Getattr | nodes.NSRef) and node.attr.startswith("_"):
+        refuse(f"asks for the attribute {node.attr!r:.40}")
+    if isinstance(node, nodes.For) and node.recursive:
+        refuse("has a recursive loop")
+    if isinstance(node, nodes.Call | nodes.Filter | nodes.Test) and (node.dyn_args or node.dyn_kwargs):
+        refuse("passes * or ** arguments")
+    if isinstance(node, nodes.Const) and isinstance(node.value, int) and node.value.bit_length() > 64:
+        refuse("holds an integer of more than 64 bits")
+    if isinstance(node, nodes.Dict) and len(node.items) > 1000:
+        refuse("holds a dict of more than 1000 entries")
+
+
+def run(code: CodeType, variables: Mapping[str, Any], n_characters: int, clock: Callable[[], datetime]) -> str:
+    """The text that compiled code gives for `variables`, which hold plain data of `n_characters` characters.
+
+    Raises TemplateError for whatever goes wrong, with the line where it did.
+    """
+    environment = SandboxEnvironment(Budget(MAX_BYTES + BYTES_PER_CHARACTER * n_characters, MAX_SECONDS), clock)
+    template = Template.from_code(environment, code, environment.globals)
+    try:
+        return environment.concat(template.root_render_func(template.new_context(dict(variables))))
+    except Exception as error:  # a hostile template can raise anything
+        where = f"line {line}: " if (line := _line_of(error, template)) else ""
+        reason = str(error) if isinstance(error, TemplateError) else f"{type(error).__name__}: {error!s:.200}"
+    raise TemplateError(where + reason)  # out here it keeps no frame alive
+
+
+def _line_of(error: Exception, template: Template) -> int | None:
+    """The template's line in which `error` was raised."""
+    line, trace = None, error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == _FILE_NAME:
+            line = template.get_corresponding_lineno(trace.tb_lineno)
+        trace = trace.tb_next
+    return line
+
+
+def n_bytes_of(value: str | list[Any] | tuple[Any, ...] | range) -> int:
+    """About what a copy of `value` takes, its items not counted."""
+    if isinstance(value, str):
+        return len(value) * ((1 if value.isascii() else 4) + isinstance(value, Marked))
+    return 8 * len(value)
+
+
+def _kind(value: object) -> str:
+    return f"a value of type {type(value).__name__}"
+
+
+def _raise_exception(message: Any) -> NoReturn:
+    raise TemplateError(f"refuses the conversation: {message!s:.500}")
+
+
+@pass_environment
+def _tick(environment: SandboxEnvironment, _: None) -> bool:
+    return environment.tick()
+
+
+def _make_range(*args: Any) -> range:
+    found = range(*args)
+    if len(found) > MAX_RANGE:
+        raise TemplateError(f"asks for a range of {len(found)} numbers; {MAX_RANGE} are allowed")
+    return found
