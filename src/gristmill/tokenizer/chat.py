@@ -9,12 +9,11 @@ import math
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from types import CodeType, MappingProxyType
 from typing import Any, Final
 
 from gristmill.tokenizer.interface import TemplateError, Tokenizer
-from gristmill.tokenizer.template_text import Marked, cut, mark, mask_of
+from gristmill.tokenizer.template_text import cut, mark, mask_of
 
 Parts = list[tuple[str, bool]]
 """Texts that make a prompt, each with whether the template's author wrote it: see `Tokenizer.encode_parts`."""
@@ -22,7 +21,7 @@ Parts = list[tuple[str, bool]]
 MAX_INPUT_DEPTH: Final = 64
 MAX_INPUT_VALUES: Final = 1 << 18
 # A role of these names is as good as the template's own text: templates build tokens such as <|user|> from it.
-_ROLES = frozenset("system developer user assistant tool function ipython model observation".split())
+_ROLES = frozenset(["system", "developer", "user", "assistant", "tool", "function", "ipython", "model", "observation"])
 _REASONING = ("reasoning_content", "thinking", "reasoning")
 _OWN_NAMES = frozenset({"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"})
 

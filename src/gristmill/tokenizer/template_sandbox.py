@@ -42,7 +42,21 @@ _FILE_NAME = "<chat template>"
 _TICK = "tick "  # the space keeps templates from naming it
 _STEP = 64  # bytes that any small operation counts as
 _LOOP_ATTRIBUTES = frozenset(
-    "index index0 revindex revindex0 first last length depth depth0 previtem nextitem changed cycle".split()
+    [
+        "index",
+        "index0",
+        "revindex",
+        "revindex0",
+        "first",
+        "last",
+        "length",
+        "depth",
+        "depth0",
+        "previtem",
+        "nextitem",
+        "changed",
+        "cycle",
+    ]
 )
 _NODES = (
     nodes.Template, nodes.Output, nodes.TemplateData, nodes.For, nodes.If, nodes.Macro, nodes.CallBlock,
@@ -75,7 +89,9 @@ class Budget:
         """Before an operation that makes or reads so many bytes. Raises TemplateError when that is too much."""
         self._left -= n_bytes
         if self._left < 0:
-            raise TemplateError(f"makes more than the {self.n_bytes >> 20} MiB of text and lists that it may")
+            raise TemplateError(
+                f"makes and reads more than the {self.n_bytes >> 20} MiB of text and values that it may"
+            )
         if time.monotonic() > self._deadline:
             raise TemplateError(f"takes more than the {self._seconds} s that it may")
 
@@ -387,7 +403,7 @@ class SandboxEnvironment(ImmutableSandboxedEnvironment):
         return Namespace(**values)
 
     def _make_dict(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
-        if len(args) > 1 or args and not isinstance(args[0], Mapping):
+        if len(args) > 1 or (args and not isinstance(args[0], Mapping)):
             raise TemplateError("calls dict or namespace with something else than names and values")
         values = {**(args[0] if args else {}), **kwargs}
         self.budget.charge(_STEP + 100 * len(values))
