@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import math
 import secrets
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import CodeType, MappingProxyType
@@ -65,8 +66,8 @@ class ChatTemplate:
     ) -> Parts:
         """The prompt, as texts of known origin: what came from messages, tools or kwargs is not trusted.
 
-        messages                as OpenAI's API has them: `role`, `content` (text, or a list of text parts), `tool_calls`
-                                whose arguments may be JSON text, `reasoning_content`
+        messages                as OpenAI's API has them: `role`, `content` (text, or a list of text parts),
+                                `tool_calls` whose arguments may be JSON text, `reasoning_content`
         tools                   as OpenAI's API has them
         add_generation_prompt   end with the beginning of the assistant's answer
         continue_final_message  end inside the last message, for the model to go on; there is no generation prompt then
@@ -93,10 +94,11 @@ class ChatTemplate:
     def _run(self, name: str, variables: Mapping[str, Any], n_characters: int) -> str:
         from gristmill.tokenizer import template_sandbox as sandbox  # jinja2 takes 40 ms to import
 
+        started = time.monotonic()
         try:
             if name not in self._compiled:
                 self._compiled[name] = sandbox.compile_template(self.named[name] if name else self.source)
-            return sandbox.run(self._compiled[name], variables, n_characters, self._clock)
+            return sandbox.run(self._compiled[name], variables, n_characters, self._clock, started)
         except TemplateError as error:
             raise TemplateError(f"{self._where}{name and f' ({name})'}: {error}") from None
 
@@ -251,7 +253,7 @@ def _add_tag(chat: list[dict[str, Any]]) -> str:
 
 
 def _cut_at(text: str, tag: str) -> str:
-    """`text` up to the tag. A template that strips contents took the space after it, so what stood before it goes too."""
+    """`text` up to the tag. A template that strips contents took the space after it: then spaces before it go too."""
     at = text.rfind(tag)
     if at < 0:
         raise ValueError("continue_final_message: the chat template does not write the last message's content")

@@ -1,4 +1,4 @@
-"""Where a model's chat template is: in its GGUF file, beside its tokenizer, in a file that the user names, or built in."""
+"""Where a model's chat template is: in its GGUF file, beside its tokenizer, in a file the user names, or built in."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def read_gguf_templates(metadata: Mapping[str, Any], where: str) -> dict[str, st
 
 
 def read_folder_templates(folder: Path) -> dict[str, str]:
-    """Templates by name in a model's folder: *.jinja files count before chat_template.json and tokenizer_config.json."""
+    """Templates by name in a model's folder; *.jinja files count before what tokenizer_config.json says."""
     found: dict[str, str] = {}
     for name in ("tokenizer_config.json", "chat_template.json"):
         if (folder / name).is_file():

@@ -1,11 +1,11 @@
-"""Filters and tests that templates may use: Jinja's own where they are bounded by what they are given, ours elsewhere."""
+"""Filters and tests that templates may use: Jinja's own where they stay within what they are given, ours elsewhere."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from jinja2 import filters as jinja
 from jinja2 import pass_context, pass_environment
@@ -232,7 +232,7 @@ _COMPARING = {
 
 TESTS: Mapping[str, Callable[..., Any]] = MappingProxyType(
     {
-        **{name: JINJA_TESTS[name] for name in _SIMPLE.split()},
+        **{name: cast(Callable[..., Any], JINJA_TESTS[name]) for name in _SIMPLE.split()},
         **{name: _comparing(kind) for kind, names in _COMPARING.items() for name in names.split()},
         "odd": _of_int(lambda value: value % 2 == 1),
         "even": _of_int(lambda value: value % 2 == 0),

@@ -1,9 +1,10 @@
-"""Methods of values that templates may call, each charged before it runs. Text keeps its origin where that is certain."""
+"""Methods of values that templates may call, each charged before it runs.
+
+Text keeps its origin where that is certain."""
 
 from __future__ import annotations
 
 import re
-from _string import formatter_field_name_split
 from collections.abc import Callable, Mapping
 from string import Formatter
 from types import MappingProxyType
@@ -17,8 +18,17 @@ if TYPE_CHECKING:
 
 Method = Callable[..., Any]
 _MAX_WIDTH: Final = 1000
+_PART: Final = 256  # bytes of a text and its mask in a list, however short
 _CONVERSION = re.compile(r"%(?:\((\w*)\))?([#0\- +]*)(\d{0,4})(?:\.(\d{0,4}))?([a-zA-Z%])")
+_FIELD = re.compile(r"(\w*)((?:\.\w+|\[[^\[\]]+\])*)")
 _SPEC = re.compile(r"[^{}]{0,20}")
+
+_LINE_ENDS: Final = "\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
+_BLANKS: Final = _LINE_ENDS + "\t \x1f\xa0\u1680\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
+
+
+def _count_any(text: str, characters: str) -> int:
+    return sum(str.count(text, character) for character in characters)
 
 
 def _linear(name: str) -> Method:
@@ -64,18 +74,18 @@ def _stripping(*, left: bool, right: bool) -> Method:
 
 def _splitting(*, from_right: bool) -> Method:
     def run(environment: SandboxEnvironment, text: str, sep: str | None = None, maxsplit: int = -1) -> list[str]:
-        n_parts = len(text) // 2 + 1 if sep is None else text.count(sep) + 1
+        n_parts = 1 + (_count_any(text, _BLANKS) if sep is None else text.count(sep))
         n_parts = n_parts if maxsplit < 0 else min(n_parts, maxsplit + 1)
-        environment.budget.charge(8 * len(text) + 80 * n_parts + (len(text) * len(sep or "") if from_right else 0))
+        environment.budget.charge(8 * len(text) + _PART * n_parts + (len(text) * len(sep or "") if from_right else 0))
         return texts.split(text, sep, maxsplit, from_right=from_right)
 
     return run
 
 
 def _split_lines(environment: SandboxEnvironment, text: str, keepends: bool = False) -> list[str]:
-    environment.budget.charge(8 * len(text))
+    environment.budget.charge(8 * len(text) + _PART * _count_any(text, _LINE_ENDS))
     ends = str.splitlines(text, keepends=True)
-    environment.budget.charge(80 * len(ends))
+    environment.budget.charge(_PART * len(ends))
     found, at = [], 0
     for shown, whole in zip(str.splitlines(text, keepends), ends, strict=True):
         found.append(texts.cut(text, slice(at, at + len(shown))))
@@ -104,7 +114,7 @@ def _around(text: str, at: int, sep: str, *, found_at_end: bool) -> tuple[str, s
 
 def replace(environment: SandboxEnvironment, text: str, old: str, new: str, count: int = -1) -> str:
     n_found = str.count(text, old)
-    environment.budget.charge(8 * len(text) + 8 * len(new) * (n_found if count < 0 else min(count, n_found)))
+    environment.budget.charge(8 * len(text) + (_PART + 8 * len(new)) * (n_found if count < 0 else min(count, n_found)))
     return texts.replace(text, old, new, count)
 
 
@@ -176,14 +186,16 @@ def _format(environment: SandboxEnvironment, form: str, *args: Any, **kwargs: An
         pieces.append(texts.derive(literal, form))
         if field is None:
             continue
-        if conversion not in (None, "s") or not _SPEC.fullmatch(spec or ""):
+        match = _FIELD.fullmatch(field)
+        if match is None or conversion not in (None, "s") or not _SPEC.fullmatch(spec or ""):
             raise TemplateError(f"formats with {field!r:.40} and {spec!r:.40}")
-        first, rest = formatter_field_name_split(field)
-        if first == "":
-            first, n_used = n_used, n_used + 1
-        value = args[first] if isinstance(first, int) else kwargs[first]
-        for is_attribute, name in rest:
-            value = environment.getattr(value, name) if is_attribute else environment.getitem(value, name)
+        name = match[1]
+        if not name:
+            name, n_used = str(n_used), n_used + 1
+        value = args[int(name)] if name.isdecimal() else kwargs[name]
+        for attribute, item in re.findall(r"\.(\w+)|\[([^\[\]]+)\]", match[2]):
+            key = int(item) if item.isdecimal() else item
+            value = environment.getattr(value, attribute) if attribute else environment.getitem(value, key)
         pieces.append(_format_one(environment, value, spec or ""))
     return environment.concat(pieces)
 
@@ -214,8 +226,8 @@ def _of(kind: type, name: str) -> Method:
     return run
 
 
-_LINEAR = """capitalize casefold count endswith find index isalnum isalpha isascii isdecimal isdigit isidentifier islower
-isnumeric isprintable isspace istitle isupper lower startswith swapcase title upper"""
+_LINEAR = """capitalize casefold count endswith find index isalnum isalpha isascii isdecimal isdigit isidentifier
+islower isnumeric isprintable isspace istitle isupper lower startswith swapcase title upper"""
 
 METHODS: Mapping[type, Mapping[str, Method]] = MappingProxyType(
     {

@@ -5,6 +5,7 @@ charge looks at the clock; so a template ends within its budget wherever it runs
 
 from __future__ import annotations
 
+import math
 import operator
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -13,33 +14,29 @@ from datetime import datetime
 from types import BuiltinMethodType, CodeType, MethodType
 from typing import Any, Final, NoReturn
 
-from jinja2 import Template, nodes, pass_environment
+from jinja2 import Template, pass_environment
 from jinja2 import TemplateError as JinjaError
-from jinja2.compiler import CodeGenerator, Frame
 from jinja2.ext import Extension, loopcontrols
-from jinja2.parser import Parser
 from jinja2.runtime import Context, LoopContext, Macro, Undefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
 from gristmill.tokenizer import template_text as texts
 from gristmill.tokenizer.interface import TemplateError
+from gristmill.tokenizer.template_code import TICK, Generation, Generator, check_tree, insert_ticks
 from gristmill.tokenizer.template_filters import FILTERS, TESTS
 from gristmill.tokenizer.template_methods import METHODS, print_format
 from gristmill.tokenizer.template_text import Marked
 
 MAX_SOURCE_CHARS: Final = 1 << 17
-MAX_NODES: Final = 20_000
-MAX_DEPTH: Final = 150
 MAX_CALLS_DEEP: Final = 100
 MAX_RANGE: Final = 100_000
-MAX_SECONDS: Final = 1.2
-MAX_BYTES: Final = 128 << 20
+MAX_SECONDS: Final = 1.0
+MAX_BYTES: Final = 96 << 20
 """Bytes that a rendering may make and read, in sum; and for each character that it is given:"""
 BYTES_PER_CHARACTER: Final = 64
 
 _FILE_NAME = "<chat template>"
-_TICK = "tick "  # the space keeps templates from naming it
 _STEP = 64  # bytes that any small operation counts as
 _LOOP_ATTRIBUTES = frozenset(
     [
@@ -58,13 +55,6 @@ _LOOP_ATTRIBUTES = frozenset(
         "cycle",
     ]
 )
-_NODES = (
-    nodes.Template, nodes.Output, nodes.TemplateData, nodes.For, nodes.If, nodes.Macro, nodes.CallBlock,
-    nodes.FilterBlock, nodes.With, nodes.Assign, nodes.AssignBlock, nodes.Break, nodes.Continue, nodes.Scope,
-    nodes.Name, nodes.NSRef, nodes.Const, nodes.Tuple, nodes.List, nodes.Dict, nodes.Pair, nodes.Keyword,
-    nodes.CondExpr, nodes.Filter, nodes.Test, nodes.Call, nodes.Getitem, nodes.Getattr, nodes.Slice, nodes.Concat,
-    nodes.Compare, nodes.Operand, nodes.BinExpr, nodes.UnaryExpr,
-)  # fmt: skip
 _COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {
     "eq": operator.eq,
     "ne": operator.ne,
@@ -80,10 +70,9 @@ _COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {
 class Budget:
     """What one rendering may still spend."""
 
-    def __init__(self, n_bytes: int, seconds: float) -> None:
+    def __init__(self, n_bytes: int, deadline: float) -> None:
         self.n_bytes = self._left = n_bytes
-        self._seconds = seconds
-        self._deadline = time.monotonic() + seconds
+        self._deadline = deadline
 
     def charge(self, n_bytes: int) -> None:
         """Before an operation that makes or reads so many bytes. Raises TemplateError when that is too much."""
@@ -93,76 +82,7 @@ class Budget:
                 f"makes and reads more than the {self.n_bytes >> 20} MiB of text and values that it may"
             )
         if time.monotonic() > self._deadline:
-            raise TemplateError(f"takes more than the {self._seconds} s that it may")
-
-
-class _Generation(Extension):
-    """`{% generation %}`, which marks for training what the model said, is a scope and nothing else."""
-
-    tags = frozenset({"generation"})
-
-    def parse(self, parser: Parser) -> nodes.Node:
-        line = next(parser.stream).lineno
-        return nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True), lineno=line)
-
-
-class _Generator(CodeGenerator):
-    """Writes code in which text keeps its origin, and the operations that Jinja leaves alone pass the environment."""
-
-    def _output_child_to_const(self, node: nodes.Expr, frame: Frame, finalize: Any) -> str:
-        raise nodes.Impossible  # nothing is computed before there is a budget
-
-    def _output_child_pre(self, node: nodes.Expr, frame: Frame, finalize: Any) -> None:
-        self.write("environment.text_of(")
-
-    def _output_child_post(self, node: nodes.Expr, frame: Frame, finalize: Any) -> None:
-        self.write(")")
-
-    def visit_Const(self, node: nodes.Const, frame: Frame) -> None:  # noqa: N802
-        if isinstance(node.value, str):
-            self.write(f"environment.literal({node.value!r})")
-        else:
-            super().visit_Const(node, frame)
-
-    def visit_TemplateData(self, node: nodes.TemplateData, frame: Frame) -> None:  # noqa: N802
-        self.write(f"environment.literal({node.data!r})")
-
-    def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:  # noqa: N802
-        self._visit_all("environment.concat((", node.nodes, "))", frame)
-
-    def visit_Compare(self, node: nodes.Compare, frame: Frame) -> None:  # noqa: N802
-        names = tuple(operand.op for operand in node.ops)
-        expressions = [node.expr, *(operand.expr for operand in node.ops)]
-        self._visit_all(f"environment.compare_chain({names!r}, (", expressions, "))", frame)
-
-    def visit_Tuple(self, node: nodes.Tuple, frame: Frame) -> None:  # noqa: N802
-        if node.ctx == "load":
-            self._visit_all("environment.made((", node.items, "))", frame)
-        else:
-            super().visit_Tuple(node, frame)
-
-    def visit_List(self, node: nodes.List, frame: Frame) -> None:  # noqa: N802
-        self._visit_all("environment.made([", node.items, "])", frame)
-
-    def visit_Dict(self, node: nodes.Dict, frame: Frame) -> None:  # noqa: N802
-        self.write("environment.made(")
-        super().visit_Dict(node, frame)
-        self.write(")")
-
-    def visit_Getitem(self, node: nodes.Getitem, frame: Frame) -> None:  # noqa: N802
-        if not isinstance(node.arg, nodes.Slice):
-            super().visit_Getitem(node, frame)
-            return
-        bounds = [node.arg.start, node.arg.stop, node.arg.step]
-        none = nodes.Const(None)
-        self._visit_all("environment.cut(", [node.node, *(bound or none for bound in bounds)], ")", frame)
-
-    def _visit_all(self, head: str, expressions: Iterable[nodes.Node], tail: str, frame: Frame) -> None:
-        self.write(head)
-        for expression in expressions:
-            self.visit(expression, frame)
-            self.write(", ")
-        self.write(tail)
+            raise TemplateError(f"takes more than the {MAX_SECONDS} s that it may")
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +98,7 @@ class SandboxEnvironment(ImmutableSandboxedEnvironment):
     clock  local time for `strftime_now`
     """
 
-    code_generator_class = _Generator
+    code_generator_class = Generator
     intercepted_binops = frozenset(ImmutableSandboxedEnvironment.default_binop_table)
 
     def __init__(
@@ -189,10 +109,10 @@ class SandboxEnvironment(ImmutableSandboxedEnvironment):
         self._clock = clock
         self._calls_deep = 0
         self._literals: dict[str, Marked] = {}
-        self.filters = {**FILTERS, _TICK: _tick}
+        self.filters = {**FILTERS, TICK: _tick}
         self.tests = dict(TESTS)
         self.globals = {
-            "raise_exception": _Global(_raise_exception),
+            "raise_exception": _Global(self._refuse),
             "strftime_now": _Global(self._strftime),
             "range": _Global(_make_range),
             "namespace": _Global(self._make_namespace),
@@ -223,7 +143,7 @@ class SandboxEnvironment(ImmutableSandboxedEnvironment):
             return str(value)
         raise TemplateError(f"prints {_kind(value)}")
 
-    def concat(self, pieces: Iterable[Any]) -> str:  # type: ignore[override]
+    def concat(self, pieces: Iterable[Any]) -> str:
         found = [self.text_of(piece) for piece in pieces]
         self.budget.charge(sum(map(n_bytes_of, found)))
         return texts.join(found)
@@ -257,9 +177,16 @@ class SandboxEnvironment(ImmutableSandboxedEnvironment):
             yield item
 
     def made(self, container: Any) -> Any:
-        """A list, tuple or dict that the template wrote down."""
+        """A list or tuple that the template wrote down."""
         self.budget.charge(_STEP + 16 * len(container))
         return container
+
+    def make_dict(self, keys_and_values: tuple[Any, ...]) -> dict[Any, Any]:
+        """A dict that the template wrote down: key, value, key, value."""
+        keys = keys_and_values[::2]
+        self.budget.charge(_STEP + 100 * len(keys))
+        self.weigh(keys)  # they will be hashed
+        return dict(zip(keys, keys_and_values[1::2], strict=True))
 
     def compare_chain(self, names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
         result: Any = True
@@ -298,7 +225,8 @@ class SandboxEnvironment(ImmutableSandboxedEnvironment):
             self.budget.charge(n_bytes_of(left) * max(right, 0))
             result = left * right
             return texts.derive(result, left) if isinstance(result, str) else result
-        if operator == "+" and isinstance(left, list | tuple) and type(left) is type(right):
+        both = (left, right)
+        if operator == "+" and any(all(isinstance(side, kind) for side in both) for kind in (list, tuple)):
             self.budget.charge(n_bytes_of(left) + n_bytes_of(right))
             return left + right
         if isinstance(left, int | float) and isinstance(right, int | float):
@@ -364,9 +292,10 @@ class SandboxEnvironment(ImmutableSandboxedEnvironment):
             raise TemplateError(f"asks {_kind(obj)} for the attribute {name!r:.40}")
         return self.unsafe_undefined(obj, name)
 
-    def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+    def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
         self.budget.charge(_STEP * (1 + len(args) + len(kwargs)))
-        loop_variables = {name: kwargs.pop(name) for name in ("_loop_vars", "_block_vars") if name in kwargs}
+        hidden = ("_loop_vars", "_block_vars")
+        loop_variables: dict[str, Any] = {name: kwargs.pop(name) for name in hidden if name in kwargs}
         if isinstance(obj, _Global):
             return obj.run(*args, **kwargs)
         if isinstance(obj, BuiltinMethodType):
@@ -388,6 +317,9 @@ class SandboxEnvironment(ImmutableSandboxedEnvironment):
             return context.call(macro, *args, **kwargs)
         finally:
             self._calls_deep -= 1
+
+    def _refuse(self, message: Any) -> NoReturn:
+        raise TemplateError(f"refuses the conversation: {texts.plain(self.text_of(message))[:500]}")
 
     def _strftime(self, form: Any) -> str:
         form = self.text_of(form)
@@ -411,22 +343,15 @@ class SandboxEnvironment(ImmutableSandboxedEnvironment):
 
 
 def compile_template(source: str) -> CodeType:
-    """Checked code for `render`. Raises TemplateError naming the line for what is no template or what no template does."""
+    """Checked code for `run`. Raises TemplateError naming the line for what is no template or what none may do."""
     if len(source) > MAX_SOURCE_CHARS:
         raise TemplateError(f"has {len(source)} characters; {MAX_SOURCE_CHARS} are allowed")
-    environment = SandboxEnvironment(
-        Budget(MAX_BYTES, MAX_SECONDS), datetime.now, extensions=(loopcontrols, _Generation)
-    )
+    environment = SandboxEnvironment(Budget(MAX_BYTES, math.inf), datetime.now, extensions=(loopcontrols, Generation))
     try:
         tree = environment.parse(source)
-        _check(tree)
-        for loop in list(tree.find_all(nodes.For)):
-            tick = nodes.Filter(nodes.Const(None), _TICK, [], [], None, None, lineno=loop.lineno)
-            tick.set_environment(environment)
-            loop.body.insert(0, nodes.ExprStmt(tick, lineno=loop.lineno))
-            if loop.test is not None:
-                loop.test = nodes.And(tick, loop.test, lineno=loop.lineno)
-        return environment.compile(tree, filename=_FILE_NAME)  # type: ignore[return-value,call-overload,no-any-return]
+        check_tree(tree)
+        insert_ticks(tree, environment)
+        return environment.compile(tree, filename=_FILE_NAME)
     except TemplateError:
         raise
     except JinjaError as error:
@@ -435,43 +360,18 @@ def compile_template(source: str) -> CodeType:
         raise TemplateError(f"cannot be compiled: {type(error).__name__}: {error!s:.200}") from None
 
 
-def _check(tree: nodes.Template) -> None:
-    """The tree is of known nodes, not too many nor too deep, and asks for nothing internal."""
-    todo: list[tuple[nodes.Node, int]] = [(tree, 0)]
-    n_nodes = 0
-    while todo:
-        node, depth = todo.pop()
-        n_nodes += 1
-        if n_nodes > MAX_NODES or depth > MAX_DEPTH:
-            raise TemplateError(f"line {node.lineno}: more than {MAX_NODES} nodes or nested deeper than {MAX_DEPTH}")
-        _check_node(node)
-        todo += [(child, depth + 1) for child in node.iter_child_nodes()]
-
-
-def _check_node(node: nodes.Node) -> None:
-    def refuse(what: str) -> NoReturn:
-        raise TemplateError(f"line {node.lineno}: {what}; chat templates may not")
-
-    if not isinstance(node, _NODES):
-        refuse(f"uses {type(node).__name__.lower()}")
-    if isinstance(node, nodes.Getattr | nodes.NSRef) and node.attr.startswith("_"):
-        refuse(f"asks for the attribute {node.attr!r:.40}")
-    if isinstance(node, nodes.For) and node.recursive:
-        refuse("has a recursive loop")
-    if isinstance(node, nodes.Call | nodes.Filter | nodes.Test) and (node.dyn_args or node.dyn_kwargs):
-        refuse("passes * or ** arguments")
-    if isinstance(node, nodes.Const) and isinstance(node.value, int) and node.value.bit_length() > 64:
-        refuse("holds an integer of more than 64 bits")
-    if isinstance(node, nodes.Dict) and len(node.items) > 1000:
-        refuse("holds a dict of more than 1000 entries")
-
-
-def run(code: CodeType, variables: Mapping[str, Any], n_characters: int, clock: Callable[[], datetime]) -> str:
+def run(
+    code: CodeType, variables: Mapping[str, Any], n_characters: int, clock: Callable[[], datetime], started: float
+) -> str:
     """The text that compiled code gives for `variables`, which hold plain data of `n_characters` characters.
+
+    started  when the work began, as time.monotonic() tells it: compiling counts too
 
     Raises TemplateError for whatever goes wrong, with the line where it did.
     """
-    environment = SandboxEnvironment(Budget(MAX_BYTES + BYTES_PER_CHARACTER * n_characters, MAX_SECONDS), clock)
+    environment = SandboxEnvironment(
+        Budget(MAX_BYTES + BYTES_PER_CHARACTER * n_characters, started + MAX_SECONDS), clock
+    )
     template = Template.from_code(environment, code, environment.globals)
     try:
         return environment.concat(template.root_render_func(template.new_context(dict(variables))))
@@ -500,10 +400,6 @@ def n_bytes_of(value: str | list[Any] | tuple[Any, ...] | range) -> int:
 
 def _kind(value: object) -> str:
     return f"a value of type {type(value).__name__}"
-
-
-def _raise_exception(message: Any) -> NoReturn:
-    raise TemplateError(f"refuses the conversation: {message!s:.500}")
 
 
 @pass_environment
