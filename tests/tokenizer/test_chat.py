@@ -389,7 +389,7 @@ GOLDEN = {
         "medium",
         [
             say("user", "What is 2 + 2?"),
-            say("assistant", "2 + 2 equals 4.", thinking='User asks a simple question: "What is 2 + 2?" The answer: 4.'),
+            say("assistant", "2 + 2 equals 4.", thinking="User asks a simple question."),
             say("user", "What about 9 / 2?"),
         ],
     ),

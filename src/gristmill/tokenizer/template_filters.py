@@ -24,11 +24,13 @@ _MAX_UNIQUE: Final = 4096
 _MAX_INDENT: Final = 32
 
 
-def _text_filter(function: Callable[[str], str]) -> Callable[..., str]:
+def _text_filter(function: Callable[[str], str], bytes_each: int = 16) -> Callable[..., str]:
+    """bytes_each: what `function` makes of a character, at most."""
+
     @pass_environment
     def run(environment: SandboxEnvironment, value: Any) -> str:
         text = environment.text_of(value)
-        environment.budget.charge(16 * len(text))
+        environment.budget.charge(bytes_each * len(text))
         return texts.derive(str(function(texts.plain(text))), text)
 
     return run
@@ -98,7 +100,7 @@ def _indent(
 ) -> str:
     text = environment.text_of(s)
     size = len(width) if isinstance(width, str) else width
-    environment.budget.charge(16 * len(text) + 5 * size * (1 + str.count(text, "\n")))
+    environment.budget.charge(64 * len(text) + 5 * size * (1 + str.count(text, "\n")))
     return texts.derive(jinja.do_indent(texts.plain(text), width, first, blank), text)
 
 
@@ -190,13 +192,13 @@ FILTERS: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "sort": _weighed(jinja.do_sort, 16),
         "string": pass_environment(lambda environment, value: environment.text_of(value)),
         "sum": _sum,
-        "title": _text_filter(jinja.do_title),
+        "title": _text_filter(jinja.do_title, bytes_each=64),
         "tojson": _to_json,
         "trim": _trim,
         "truncate": _weighed(jinja.do_truncate, 4),
         "unique": _weighed(_unique, 4),
         "upper": _text_filter(str.upper),
-        "wordcount": _weighed(_plain(jinja.do_wordcount)),
+        "wordcount": _weighed(_plain(jinja.do_wordcount), 64),
     }
 )
 

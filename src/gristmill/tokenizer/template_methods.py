@@ -141,6 +141,7 @@ def print_format(environment: SandboxEnvironment, form: str, values: Any) -> str
     pieces: list[str] = []
     at = n_used = 0
     while (found := str.find(form, "%", at)) >= 0:
+        environment.budget.charge(2 * _PART)
         match = _CONVERSION.match(form, found)
         if match is None or match[5] not in "sdiufFeEgGxXor%":
             raise TemplateError(f"formats with {texts.plain(form)[found : found + 12]!r}")
@@ -182,8 +183,10 @@ def _format(environment: SandboxEnvironment, form: str, *args: Any, **kwargs: An
     """`form.format(...)`. Literal text is the author's when all of `form` is."""
     pieces: list[str] = []
     n_used = 0
+    is_authors = isinstance(form, texts.Marked) and form.fully
     for literal, field, spec, conversion in Formatter().parse(form):
-        pieces.append(texts.derive(literal, form))
+        environment.budget.charge(2 * _PART)
+        pieces.append(texts.mark(literal) if is_authors else literal)
         if field is None:
             continue
         match = _FIELD.fullmatch(field)

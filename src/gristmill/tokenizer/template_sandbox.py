@@ -37,7 +37,7 @@ MAX_BYTES: Final = 96 << 20
 BYTES_PER_CHARACTER: Final = 64
 
 _FILE_NAME = "<chat template>"
-_VIEWS = (type({}.items()), type({}.keys()), type({}.values()))
+_VIEWS: tuple[type, ...] = (type({}.items()), type({}.keys()), type({}.values()))
 _WEIGHED_AT_ONCE = 1 << 16
 _STEP = 64  # bytes that any small operation counts as
 _LOOP_ATTRIBUTES = frozenset(
@@ -160,14 +160,12 @@ class SandboxEnvironment(ImmutableSandboxedEnvironment):
                 total += n_bytes_of(item)
             elif isinstance(item, dict):
                 total += 2 * _STEP * len(item)
-                todo += item
-                todo += item.values()
-            elif isinstance(item, list | tuple):
-                todo += item
+                todo.extend(item)
+                todo.extend(item.values())
             elif isinstance(item, range):
                 total += _STEP * len(item)
-            elif isinstance(item, _VIEWS):
-                todo += item
+            elif isinstance(item, (list, tuple, *_VIEWS)):
+                todo.extend(item)  # type: ignore[arg-type]
             elif isinstance(item, Namespace):
                 raise TemplateError("treats a namespace as a value")
             if total - charged > _WEIGHED_AT_ONCE:
