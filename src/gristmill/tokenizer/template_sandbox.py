@@ -41,21 +41,8 @@ _VIEWS: tuple[type, ...] = (type({}.items()), type({}.keys()), type({}.values())
 _WEIGHED_AT_ONCE = 1 << 16
 _STEP = 64  # bytes that any small operation counts as
 _LOOP_ATTRIBUTES = frozenset(
-    [
-        "index",
-        "index0",
-        "revindex",
-        "revindex0",
-        "first",
-        "last",
-        "length",
-        "depth",
-        "depth0",
-        "previtem",
-        "nextitem",
-        "changed",
-        "cycle",
-    ]
+    ("index", "index0", "revindex", "revindex0", "first", "last", "length", "depth", "depth0")
+    + ("previtem", "nextitem", "changed", "cycle")
 )
 _COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {
     "eq": operator.eq,
@@ -78,6 +65,8 @@ class Budget:
 
     def charge(self, n_bytes: int) -> None:
         """Before an operation that makes or reads so many bytes. Raises TemplateError when that is too much."""
+        if not isinstance(n_bytes, int) or n_bytes < 0:  # a width that is negative or NaN must not buy more
+            raise TemplateError("counts or measures text with something else than a natural number")
         self._left -= n_bytes
         if self._left < 0:
             raise TemplateError(
@@ -403,7 +392,7 @@ def n_bytes_of(value: str | list[Any] | tuple[Any, ...] | range) -> int:
 
 
 def _kind(value: object) -> str:
-    return f"a value of type {type(value).__name__}"
+    return f"a value of type {'str' if isinstance(value, str) else type(value).__name__}"
 
 
 @pass_environment
