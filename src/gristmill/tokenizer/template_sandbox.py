@@ -41,9 +41,8 @@ _VIEWS: tuple[type, ...] = (type({}.items()), type({}.keys()), type({}.values())
 _WEIGHED_AT_ONCE = 1 << 16
 _STEP = 64  # bytes that any small operation counts as
 _LOOP_ATTRIBUTES = frozenset(
-    ("index", "index0", "revindex", "revindex0", "first", "last", "length", "depth", "depth0")
-    + ("previtem", "nextitem", "changed", "cycle")
-)
+    ("index", "index0", "revindex", "revindex0", "first", "last", "length", "depth", "depth0", "previtem", "nextitem")
+) | {"changed", "cycle"}
 _COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {
     "eq": operator.eq,
     "ne": operator.ne,
