@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gristmill.engine.engine import Engine, log_softmax
+from gristmill.engine.runner import REPLAY
 from gristmill.formats.open import open_checkpoint
 from gristmill.formats.quantize import quantize_type
 from gristmill.models.build import build, bytes_to_expect
@@ -97,6 +98,7 @@ class LLM:
     ) -> None:
         path = Path(model)
         target = quantize_type(quantize)
+        replay = _replay_mode()
         checkpoint = open_checkpoint(path)
         self._ops = pick_backend(device, threads)
         self._ops.expect(bytes_to_expect(checkpoint, target))  # and meanwhile the vocabulary is read
@@ -110,9 +112,7 @@ class LLM:
         self.config: ModelConfig = decoder.config
         eos_ids = self._tokenizer.eos_ids if self._tokenizer else ()
         context = pick_context(decoder.config, max_context)
-        self._engine: Engine | None = Engine(
-            decoder, self._ops, context, kv_type, eos_ids, os.environ.get("GRISTMILL_REPLAY", "on")
-        )
+        self._engine: Engine | None = Engine(decoder, self._ops, context, kv_type, eos_ids, replay)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -227,6 +227,14 @@ def pick_context(config: ModelConfig, asked: int | None) -> int:
     if not 2 <= asked <= config.max_context:
         raise ValueError(f"the context must be between 2 and the model's {config.max_context} tokens, not {asked}")
     return asked
+
+
+def _replay_mode() -> str:
+    """What GRISTMILL_REPLAY says. ValueError before anything is loaded."""
+    mode = os.environ.get("GRISTMILL_REPLAY", "on")
+    if mode not in REPLAY:
+        raise ValueError(f"GRISTMILL_REPLAY must be one of {', '.join(REPLAY)}, not {mode!r}")
+    return mode
 
 
 def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
