@@ -7,10 +7,7 @@ from numpy.typing import NDArray
 F32 = NDArray[np.float32]
 I32 = NDArray[np.int32]
 
-class Packed:
-    @property
-    def n_bytes(self) -> int: ...
-
+class Packed: ...
 class Stored: ...
 
 class Linear:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from gristmill.answers import Answers
 from gristmill.engine.adjust import Mask
 from gristmill.engine.engine import STEP_TOKENS, Engine, EngineSettings
 from gristmill.engine.guide import GuideCompiler
+from gristmill.engine.runner import REPLAY
 from gristmill.formats.open import open_checkpoint
 from gristmill.formats.quantize import quantize_type
 from gristmill.kv.cache import plan
@@ -25,7 +26,9 @@ from gristmill.models.hyperparameters import read_config
 from gristmill.ops.cpu import CpuOps
 from gristmill.ops.interface import Ops
 from gristmill.outputs import Piece, RequestOutput, TextReader
-from gristmill.tokenizer.interface import MissingTokenizerError, Tokenizer
+from gristmill.tokenizer.chat import ChatTemplate, encode_chat
+from gristmill.tokenizer.chat_files import load_chat_template
+from gristmill.tokenizer.interface import MissingTokenizerError, TemplateError, Tokenizer
 from gristmill.tokenizer.load import load_tokenizer
 from gristmill.types import (
     Event,
@@ -45,6 +48,7 @@ DEFAULT_CONTEXT = 8192
 """Context where none is asked for and the model allows as much."""
 
 Prompt = str | Sequence[int]
+Message = Mapping[str, Any]
 
 
 class LLM:
@@ -63,6 +67,7 @@ class LLM:
                    matrices of float models are kept as. Those are the projections of attention and of feed-forward
                    networks, and the head; experts and matrices of up to 32,768 elements are not, the embedding only
                    where it is the head too, and what a file has quantized already stays as it is, which a warning says
+    chat_template  a Jinja2 file to use instead of the model's own chat template
     tokenizer      a file to take the vocabulary from instead of the model's own
     progress       called with (bytes loaded, bytes in all)
     Raises FileNotFoundError, and ModelFormatError or another ValueError that names what is wrong.
@@ -81,10 +86,12 @@ class LLM:
         quantize: str | None = None,
         speculate: bool = False,
         tokenizer: str | Path | None = None,
+        chat_template: str | Path | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
         path = Path(model)
         target = quantize_type(quantize)
+        replay = _replay_mode()
         _check_count("max_sequences", max_sequences)
         checkpoint = open_checkpoint(path)
         config = read_config(checkpoint)
@@ -94,8 +101,15 @@ class LLM:
         self._tokenizer: Tokenizer | None = None
         try:
             self._tokenizer = load_tokenizer(checkpoint, Path(tokenizer) if tokenizer is not None else None)
+            template_file = Path(chat_template) if chat_template is not None else None
+            beside = Path(tokenizer) if tokenizer is not None else None
+            self._template: ChatTemplate | TemplateError = load_chat_template(
+                checkpoint, self._tokenizer, file=template_file, tokenizer_path=beside
+            )
         except MissingTokenizerError as error:  # ids still work; text will say why it does not
             self._no_tokenizer = str(error)
+        except TemplateError as error:  # and all but chats works
+            self._template = error
         context = pick_context(config, max_context)
         budget = kv_budget if kv_budget is not None else spare_memory(n_bytes)
         kv_plan = plan(config, kv_type, context, max_sequences, STEP_TOKENS, budget)
@@ -108,7 +122,7 @@ class LLM:
             max_sequences,
             eos_ids=self._eos_ids,
             speculate=speculate,
-            replay=os.environ.get("GRISTMILL_REPLAY", "on"),
+            replay=replay,
         )
         self._engine: Engine | None = Engine(decoder, self._ops, settings, kv_plan, kv_type, self._guide_of())
 
@@ -198,6 +212,48 @@ class LLM:
                     return
         finally:
             engine.cancel(request_id)
+
+    def chat(
+        self,
+        messages: Sequence[Message] | Sequence[Sequence[Message]],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+    ) -> list[RequestOutput]:
+        """Answer one conversation or several: messages of "role" and "content" through the model's chat template.
+
+        Special tokens are never parsed in what messages say. TemplateError (a ValueError) for a model without a
+        template, or messages that its template refuses.
+        """
+        several = [messages] if messages and isinstance(messages[0], Mapping) else messages
+        options = (tools, add_generation_prompt, continue_final_message, chat_template_kwargs)
+        prompts = [self.encode_chat(conversation, *options) for conversation in several]  # type: ignore[arg-type]
+        return self.generate(prompts, sampling_params)
+
+    def encode_chat(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+    ) -> list[int]:
+        """Ids of a conversation as `chat` gives it to the model."""
+        tokenizer, template = self.tokenizer, self._template
+        if isinstance(template, TemplateError):
+            raise template
+        return encode_chat(
+            tokenizer,
+            template,
+            messages,
+            tools=tools,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            chat_template_kwargs=chat_template_kwargs,
+        )
 
     def logits(self, ids: Sequence[int]) -> NDArray[np.float32]:
         """float32 [T, vocab_size]: what the model expects after each prefix of `ids`."""
@@ -306,6 +362,14 @@ def pick_context(config: ModelConfig, asked: int | None) -> int:
     if not 2 <= asked <= config.max_context:
         raise ValueError(f"the context must be between 2 and the model's {config.max_context} tokens, not {asked}")
     return asked
+
+
+def _replay_mode() -> str:
+    """What GRISTMILL_REPLAY says. ValueError before anything is loaded."""
+    mode = os.environ.get("GRISTMILL_REPLAY", "on")
+    if mode not in REPLAY:
+        raise ValueError(f"GRISTMILL_REPLAY must be one of {', '.join(REPLAY)}, not {mode!r}")
+    return mode
 
 
 def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:

@@ -324,8 +324,7 @@ double peak_of(Backend& ops, const std::string& arithmetic, double seconds) {
 }  // namespace
 
 NB_MODULE(_kernels, m) {
-  nb::class_<PackedMatrix>(m, "Packed")
-      .def_prop_ro("n_bytes", [](const PackedMatrix& p) { return p.matrix.total_bytes(); });
+  nb::class_<PackedMatrix>(m, "Packed");
   nb::class_<Linear>(m, "Linear")
       .def_prop_ro("rows", &Linear::rows)
       .def_prop_ro("cols", &Linear::cols)

@@ -20,6 +20,7 @@ from gristmill.types import Batch, RopeConfig
 Array = NDArray[Any]
 F32 = NDArray[np.float32]
 
+N_EXACT = 1 << 15
 _REQUANTIZED = frozenset({QType.Q4_1, QType.Q5_0, QType.Q5_1, QType.Q2_K, QType.Q3_K, QType.IQ4_NL})
 
 
@@ -35,7 +36,7 @@ class CpuOps:
 
     name = "cpu"
 
-    def __init__(self, n_threads: int | None = None, isa: str | None = None, n_exact: int = 1 << 15) -> None:
+    def __init__(self, n_threads: int | None = None, isa: str | None = None, n_exact: int = N_EXACT) -> None:
         if n_threads is not None and not 1 <= n_threads <= 1024:
             raise ValueError(f"threads must be between 1 and 1024, not {n_threads}")
         self._n_exact = n_exact
