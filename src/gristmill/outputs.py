@@ -79,42 +79,54 @@ class TextReader:
 
 
 class Collector:
-    """The sink of one answer that is read when it is complete; on_end is called then, or when it fails."""
+    """The sink of one answer that is read when it is complete; on_end is called then, or when it fails.
+
+    The text is made afterwards, on the thread that reads it, unless stop strings have to be looked for on the way.
+    """
 
     def __init__(self, tokenizer: Tokenizer | None, params: SamplingParams, on_end: Callable[[], None]) -> None:
         self._tokenizer = tokenizer
         self._params = params
         self._reader = TextReader(tokenizer, params)
-        self._pieces: list[Piece] = []
+        self._looks_for_stops = bool(params.stop)
+        self._events: list[TokenEvent] = []
+        self._texts: list[str] = []
+        self._finish: Finish | None = None
         self._prompt: list[TokenEvent] = []
         self._on_end = on_end
         self.error: BaseException | None = None
 
     def __call__(self, event: Event) -> bool:
-        if isinstance(event, PromptLogprobs):
-            self._prompt += event.tokens
-            return False
         if isinstance(event, TokenEvent):
-            self._pieces.append(self._reader.push(event))
+            self._events.append(event)
+            self._finish = event.finish
+            if self._looks_for_stops:
+                piece = self._reader.push(event)
+                self._texts.append(piece.text)
+                self._finish = piece.finish
+            if self._finish is None:
+                return False
         elif isinstance(event, Failure):
             self.error = event.error
-        ended = self.error is not None or self._pieces[-1].finish is not None
-        if ended:
-            self._on_end()
-        return ended
+        else:
+            self._prompt += event.tokens if isinstance(event, PromptLogprobs) else ()
+            return False
+        self._on_end()
+        return True
 
     @property
     def n_cached(self) -> int:
-        return self._pieces[0].event.n_cached
+        return self._events[0].n_cached
 
     def output(self, index: int) -> CompletionOutput:
-        events, finish = [piece.event for piece in self._pieces], self._pieces[-1].finish
+        if not self._looks_for_stops:
+            self._texts = [self._reader.push(event).text for event in self._events]
         return CompletionOutput(
             index=index,
-            text="".join(piece.text for piece in self._pieces),
-            token_ids=[event.token_id for event in events],
-            logprobs=None if self._params.logprobs is None else [logprobs_of(e, self._tokenizer) for e in events],
-            finish_reason=finish.value if finish else None,
+            text="".join(self._texts),
+            token_ids=[event.token_id for event in self._events],
+            logprobs=None if self._params.logprobs is None else [logprobs_of(e, self._tokenizer) for e in self._events],
+            finish_reason=self._finish.value if self._finish else None,
         )
 
     def prompt_logprobs(self) -> list[Logprobs | None] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as Many
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,35 @@ def build(parts: Many[Part], ops: Ops, adjusters: Mapping[int, Adjuster] = _NONE
         seeds=array([s.seed for s in wanting], np.uint64),
         next_positions=array([positions[row] + 1 for row in rows], np.int64),
         **_adjustments(wanting, adjusters, ops),
+    )
+
+
+def advance(batch: Batch, parts: Many[Part], chosen: list[int], ops: Ops) -> Batch | None:
+    """The batch after `batch`, which had one token of each of the same sequences, now that `chosen` have followed.
+
+    What did not change are the same arrays. None where the block tables have become too narrow: then `build` it.
+    """
+    positions, seq_lens = ops.get(batch.positions) + 1, ops.get(batch.seq_lens) + 1
+    slots, tables = [ops.get(array) + 1 for array in batch.slots], batch.block_tables
+    begun = np.flatnonzero(positions % BLOCK_SIZE == 0).tolist()  # sequences whose token is the first of a block
+    if begun:
+        widened = [np.array(ops.get(array)) for array in tables]
+        if seq_lens.max() > widened[0].shape[1] * BLOCK_SIZE:
+            return None
+        for row in begun:
+            index = positions[row] // BLOCK_SIZE
+            for group, table in enumerate(parts[row].sequence.block_ids):
+                slots[group][row] = table[index] * BLOCK_SIZE
+                widened[group][row, index] = table[index]
+        tables = tuple(ops.array(array) for array in widened)
+    return replace(
+        batch,
+        tokens=ops.array(np.array(chosen, np.int32)),
+        positions=ops.array(positions),
+        slots=tuple(ops.array(array) for array in slots),
+        seq_lens=ops.array(seq_lens),
+        block_tables=tables,
+        next_positions=ops.array(ops.get(batch.next_positions) + 1),
     )
 
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from operator import is_
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from gristmill.engine.adjust import Adjuster
-from gristmill.engine.batch import build
+from gristmill.engine.batch import advance, build
 from gristmill.engine.drafts import PromptLookup
 from gristmill.engine.runner import Runner
 from gristmill.engine.scheduler import Part, Scheduler
 from gristmill.engine.sequence import Sequence
 from gristmill.ops.interface import Ops
-from gristmill.types import Event, Failure, Finish, PromptLogprobs, PromptRows, Request, TokenEvent, Wants
+from gristmill.types import Batch, Event, Failure, Finish, PromptLogprobs, PromptRows, Request, TokenEvent, Wants
 
 Sink = Callable[[Event], bool | None]
 """Takes a request's events, on the engine's thread: it must be quick. True after a token ends the request there."""
@@ -41,8 +42,7 @@ class Stream:
     n_told: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Computed:
+class Computed(NamedTuple):
     """A part that was computed.
 
     rows       logits or hidden states of the whole step; the part's begin with first_row
@@ -71,7 +71,11 @@ class Loop:
         self._runner = runner
         self._ops = ops
         self._streams: dict[int, Stream] = {}
-        self._adjusters: dict[int, Adjuster] = {}
+        self._adjusters: dict[int, Adjuster] = {}  # these four hold what few requests need, by their ids
+        self._lookups: dict[int, PromptLookup] = {}
+        self._hidden: set[int] = set()
+        self._scored: set[int] = set()
+        self._last: tuple[list[Part], Batch, list[int]] | None = None  # a step of one token each, and what was chosen
 
     @property
     def has_work(self) -> bool:
@@ -84,9 +88,20 @@ class Loop:
         except (ValueError, RuntimeError) as error:
             self._tell(stream, Failure(error))
             return
-        self._streams[sequence.request_id] = stream
+        request_id, wants = sequence.request_id, stream.request.wants
+        self._streams[request_id] = stream
         if stream.adjuster is not None:
-            self._adjusters[sequence.request_id] = stream.adjuster
+            self._adjusters[request_id] = stream.adjuster
+        if stream.lookup is not None:
+            self._lookups[request_id] = stream.lookup
+        if wants is Wants.HIDDEN:
+            self._hidden.add(request_id)
+        if (
+            wants is Wants.LOGPROBS
+            or sequence.params.logprobs is not None
+            or sequence.params.prompt_logprobs is not None
+        ):
+            self._scored.add(request_id)
 
     def cancel(self, request_id: int) -> None:
         """End a request without another event. Nothing happens where it has ended already."""
@@ -107,6 +122,7 @@ class Loop:
         except Exception as error:
             _log.exception("a step of %d requests failed", len(parts))
             self._runner.forget()
+            self._last = None
             for part in parts:
                 self._fail(part.sequence.request_id, error)
             return
@@ -119,24 +135,40 @@ class Loop:
                 self._tell_tokens(stream, each, accepted, logprobs)
 
     def _draft(self) -> None:
-        for sequence in self.scheduler.running:
-            lookup = self._streams[sequence.request_id].lookup
+        for sequence in self.scheduler.running if self._lookups else ():
+            lookup = self._lookups.get(sequence.request_id)
             if lookup is not None and len(sequence.tokens) - sequence.n_computed == 1:
                 sequence.drafts = lookup.propose(sequence.tokens, MAX_DRAFTS)
 
     def _compute(self, parts: list[Part]) -> list[Computed]:
-        hidden = [p for p in parts if self._streams[p.sequence.request_id].request.wants is Wants.HIDDEN]
+        hidden = [p for p in parts if p.sequence.request_id in self._hidden] if self._hidden else []
         others = [p for p in parts if p not in hidden] if hidden else parts
         computed = list[Computed]()
         if others:
-            computed += _split(others, *self._runner.step(build(others, self._ops, self._adjusters)))
+            batch = self._batch(others)
+            ids, logits = self._runner.step(batch)
+            single = len(others) == len(batch.tokens) == len(ids)
+            self._last = (others, batch, ids) if single and not self._adjusters else None
+            computed += _split(others, ids, logits)
         if hidden:
             rows = self._runner.hidden(build(hidden, self._ops))
             computed += _split(hidden, [0] * len(rows), rows)
         return computed
 
+    def _batch(self, parts: list[Part]) -> Batch:
+        """While the same sequences go on one token at a time, most of a batch stays as it was."""
+        if self._last is not None:
+            before, batch, ids = self._last
+            if len(before) == len(parts) and all(map(is_, before, parts)) and not self._adjusters:
+                advanced = advance(batch, parts, ids, self._ops)
+                if advanced is not None:
+                    return advanced
+        return build(parts, self._ops, self._adjusters)
+
     def _logprobs(self, computed: list[Computed]) -> dict[int, TokenEvent]:
         """For each row of logits whose log-probabilities are wanted, the token that it leads to, with them."""
+        if not self._scored:
+            return {}
         wanted = list[tuple[int, int, int]]()  # row, id, alternatives
         for each in computed:
             sequence = each.part.sequence
@@ -221,6 +253,9 @@ class Loop:
     def _close(self, request_id: int) -> None:
         self._streams.pop(request_id, None)
         self._adjusters.pop(request_id, None)
+        self._lookups.pop(request_id, None)
+        self._hidden.discard(request_id)
+        self._scored.discard(request_id)
 
 
 def _split(parts: list[Part], ids: list[int], rows: Any) -> list[Computed]:

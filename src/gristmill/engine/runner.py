@@ -23,11 +23,15 @@ MAX_RECORDINGS = 64
 _FIELDS = tuple(field.name for field in fields(Batch))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Recording:
-    """A step that was recorded: the arrays it reads, its results, and what does it again."""
+    """A step that was recorded: the arrays it reads, its results, and what does it again.
+
+    written  whose values its arrays hold now; those of an array that comes again need not be written again
+    """
 
     arrays: tuple[Array, ...]
+    written: tuple[Array, ...]
     ids: Array  # [R]
     logits: Array  # [R, vocab_size]
     again: Callable[[], None]
@@ -60,7 +64,10 @@ class Runner:
         return hidden
 
     def step(self, batch: Batch) -> tuple[list[int], Array]:
-        """(the chosen id of each sampled row, logits [R, vocab_size] that hold until the next step)."""
+        """(the chosen id of each sampled row, logits [R, vocab_size] that hold until the next step).
+
+        A batch's arrays must not change afterwards: one that comes again is taken to hold what it held.
+        """
         n_tokens = len(batch.tokens)  # prompts come in too many lengths to be worth a recording each
         if self._replay == "off" or n_tokens > MAX_RECORDED_TOKENS or n_tokens != len(batch.sample_rows):
             ids, logits = self._eager(batch)
@@ -89,8 +96,10 @@ class Runner:
                 self._recordings.popitem(last=False)
         else:
             self._recordings.move_to_end(shapes)
-            for array, values in zip(recording.arrays, arrays, strict=True):
-                self._ops.write(array, values)
+            for array, values, written in zip(recording.arrays, arrays, recording.written, strict=True):
+                if values is not written:
+                    self._ops.write(array, values)
+            recording.written = arrays
             recording.again()
         if self._replay == "check":
             self._compare(recording, batch)
@@ -103,7 +112,7 @@ class Runner:
         values = (getattr(batch, name) for name in _FIELDS)
         own = Batch(*(tuple(map(copy, value)) if isinstance(value, tuple) else copy(value) for value in values))
         (ids, logits), again = self._ops.capture(lambda: self._eager(own))
-        return Recording(_arrays(own), ids, logits, again)
+        return Recording(_arrays(own), _arrays(batch), ids, logits, again)
 
     def _compare(self, recording: Recording, batch: Batch) -> None:
         ids, logits = (self._ops.get(array) for array in self._eager(batch))
