@@ -569,6 +569,7 @@ def test_a_grammar_that_outgrows_its_limits_fails_and_is_not_given_out_again(sma
         guide.mask(row)  # the library's own mask would allow an end here
     assert not row.any()
     assert not guide.may_end
+    assert not guide.finished
     fresh = small.compile(**wide)
     assert fresh._compiled is not guide._compiled
     assert small.allowed(fresh) == [ord("a")]

@@ -69,7 +69,7 @@ class Guide:
     @property
     def finished(self) -> bool:
         """The grammar is complete: nothing but an id that ends the answer may follow (or such an id was taken)."""
-        return self._n_ends > 0 or self._matcher.is_stopped()
+        return self._n_ends > 0 or (self._matcher.is_stopped() and not self._matcher.is_error())
 
     @property
     def may_end(self) -> bool:
@@ -203,15 +203,19 @@ class GuideCompiler:
             compiled.weight_bytes += _BYTES_A_STATE * 16
             if compiled.weight_bytes > self._cache_bytes // 4:
                 del self._cache[key]
+            self._trim()
             return compiled
 
     def _keep(self, key: bytes, compiled: _Compiled) -> None:
         with self._lock:
             self._cache[key] = compiled
             self._cache.move_to_end(key)
-            total = sum(entry.weight_bytes for entry in self._cache.values())
-            while total > self._cache_bytes and self._cache:
-                total -= self._cache.popitem(last=False)[1].weight_bytes
+            self._trim()
+
+    def _trim(self) -> None:
+        total = sum(entry.weight_bytes for entry in self._cache.values())
+        while total > self._cache_bytes and self._cache:
+            total -= self._cache.popitem(last=False)[1].weight_bytes
 
     def _read_vocabulary(self) -> LLTokenizer:
         with self._vocabulary_lock:
