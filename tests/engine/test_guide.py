@@ -73,6 +73,7 @@ class SmallTokenizer:
 
     def __init__(self) -> None:
         pieces = [p.encode() for p in PIECES]
+        pieces += [b"\xff<odd>"]
         pieces += [b"w%d" % i for i in range(400 - 256 - len(pieces))]
         self._bytes = [bytes([i]) for i in range(256)] + pieces + [b"<|end|>", b"<|turn|>", b"<|call|>"]
         self._ids = {text: i for i, text in enumerate(self._bytes) if i < END}
@@ -263,6 +264,15 @@ def test_a_grammar_may_name_a_special_token_that_is_no_end(small: Case) -> None:
     assert small.allowed(guide) == [ord("x")]
 
 
+def test_an_end_is_no_text_even_where_the_tokenizer_takes_it_for_text() -> None:
+    case = Case(SmallTokenizer())
+    case.compiler = GuideCompiler(case.tokenizer, case.vocab_size, [ord("!")])
+    guide = case.compile(regex="[a!]b?")
+    assert case.allowed(guide) == [ord("a")]
+    guide.advance(ord("a"))
+    assert case.allowed(guide) == [ord("!"), ord("b")]
+
+
 @pytest.mark.parametrize("eos_ids", [[], [-1], [503]])
 def test_compiler_refuses_ends_outside_the_vocabulary(eos_ids: list[int]) -> None:
     with pytest.raises(ValueError, match="end an answer"):
@@ -447,7 +457,7 @@ def test_random_answers_validate_qwen2(qwen2: Case) -> None:
             ['{"a":5}', '{"\\u0061":5}'],
         ),
         ({"json": {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}}, ["0", str(2**62)], [str(2**63), "-1"]),
-        ({"json": {"type": "integer", "maximum": 2**53 + 1}}, [str(2**53)], [str(2**53 + 2)]),
+        ({"json": {"type": "integer", "maximum": 2**53 + 3}}, [str(2**53 + 2)], [str(2**53 + 4)]),
         ({"json": {"type": "string"}}, ['"ab"', '"\\""'], ['"\\u0061"', '"\n"']),
     ],
 )
@@ -528,6 +538,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("grammar", {"grammar": "start: <[*]>"}, "token ids"),
     ("grammar", {"grammar": 'start: "a" <|end|>'}, "ends an answer"),
     ("grammar", {"grammar": 'start: "a" <|nothing|>'}, "nothing"),
+    ("grammar", {"grammar": 'start: "a" <odd>'}, "odd"),
     ("grammar", {"grammar": "start: x\nx[temperature=0.5]: /a+/"}, "temperature"),
     ("grammar", {"grammar": 'start: x\nx[lazy, stop = "b"]: /a+/'}, "stop"),
     ("grammar", {"grammar": '%llguidance {"allow_invalid_utf8": true}\nstart: "a"'}, "llguidance"),
@@ -558,7 +569,9 @@ def test_a_grammar_that_outgrows_its_limits_fails_and_is_not_given_out_again(sma
         guide.mask(row)  # the library's own mask would allow an end here
     assert not row.any()
     assert not guide.may_end
+    assert not guide.finished
     fresh = small.compile(**wide)
+    assert fresh._compiled is not guide._compiled
     assert small.allowed(fresh) == [ord("a")]
 
 

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gristmill.engine.guide_grammar import GuideError, build_grammar, constraint_field
-from gristmill.tokenizer.interface import Tokenizer, TokenizerError
+from gristmill.engine.guide_vocabulary import GuideVocabulary
+from gristmill.tokenizer.interface import Tokenizer
 from gristmill.types import StructuredOutputsParams
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class Guide:
     @property
     def finished(self) -> bool:
         """The grammar is complete: nothing but an id that ends the answer may follow (or such an id was taken)."""
-        return self._n_ends > 0 or self._matcher.is_stopped()
+        return self._n_ends > 0 or (self._matcher.is_stopped() and not self._matcher.is_error())
 
     @property
     def may_end(self) -> bool:
@@ -202,23 +203,26 @@ class GuideCompiler:
             compiled.weight_bytes += _BYTES_A_STATE * 16
             if compiled.weight_bytes > self._cache_bytes // 4:
                 del self._cache[key]
+            self._trim()
             return compiled
 
     def _keep(self, key: bytes, compiled: _Compiled) -> None:
         with self._lock:
             self._cache[key] = compiled
             self._cache.move_to_end(key)
-            total = sum(entry.weight_bytes for entry in self._cache.values())
-            while total > self._cache_bytes and self._cache:
-                total -= self._cache.popitem(last=False)[1].weight_bytes
+            self._trim()
+
+    def _trim(self) -> None:
+        total = sum(entry.weight_bytes for entry in self._cache.values())
+        while total > self._cache_bytes and self._cache:
+            total -= self._cache.popitem(last=False)[1].weight_bytes
 
     def _read_vocabulary(self) -> LLTokenizer:
         with self._vocabulary_lock:
             if self._vocabulary is None:
                 from llguidance import LLTokenizer  # here, since few processes need it
 
-                adapter = _Vocabulary(self._tokenizer, self._vocab_size, self._eos_ids)
-                # A protocol in all but name: the library asks for is_tokenizer_wrapper and the attributes below it.
+                adapter = GuideVocabulary(self._tokenizer, self._vocab_size, self._eos_ids)
                 self._vocabulary = LLTokenizer(adapter, eos_token=list(self._eos_ids))  # type: ignore[arg-type]
             return self._vocabulary
 
@@ -257,55 +261,6 @@ class GuideCompiler:
                 raise
             finally:
                 threading.stack_size(before)
-
-
-class _Vocabulary:
-    """Our tokenizer as llguidance asks for one. It never raises: a panic there would end the grammar."""
-
-    def __init__(self, tokenizer: Tokenizer, vocab_size: int, eos_ids: Sequence[int]) -> None:
-        n_known = min(tokenizer.vocab_size, vocab_size)
-        special = {i for i in range(n_known) if tokenizer.is_special(i)} | set(eos_ids)
-        texts = [tokenizer.token_bytes(i) for i in range(n_known)]
-        # The library takes 0xFF for the mark of a special token. No UTF-8 has it, so no grammar misses such tokens.
-        self.tokens = [b"" if i not in special and text[:1] == b"\xff" else text for i, text in enumerate(texts)]
-        self.tokens += [b""] * (vocab_size - n_known)  # nothing is spelled with these, so they are never allowed
-        self.special_token_ids = sorted(special)
-        self.eos_token_id = eos_ids[0]
-        self.bos_token_id = None
-        self.is_tokenizer_wrapper = True
-        self._tokenizer = tokenizer
-        self._special = special
-        self._ids = {text: i for i, text in enumerate(self.tokens) if text and i not in special}
-        self._longest = max(map(len, self._ids), default=0)
-
-    def __call__(self, text: str) -> list[int]:
-        """Ids whose bytes together are those of `text`, the usual ones where possible."""
-        data = text.encode()
-        try:
-            ids = self._tokenizer.encode(text, add_special=False)
-        except TokenizerError:
-            ids = []
-        if self._spells(ids, data):
-            return ids
-        return self._cut(data)  # a space that SentencePiece puts in front, normalization
-
-    def _spells(self, ids: list[int], data: bytes) -> bool:
-        if any(i >= len(self.tokens) or i in self._special for i in ids):
-            return False
-        return b"".join(self.tokens[i] for i in ids) == data
-
-    def _cut(self, data: bytes) -> list[int]:
-        """The longest tokens from the left; nothing where the vocabulary lacks a byte."""
-        ids: list[int] = []
-        at = 0
-        while at < len(data):
-            ends = range(min(len(data), at + self._longest), at, -1)
-            end = next((end for end in ends if data[at:end] in self._ids), None)
-            if end is None:
-                return []
-            ids.append(self._ids[data[at:end]])
-            at = end
-        return ids
 
 
 def _compile(field: str, vocabulary: LLTokenizer, grammar: str, vocab_size: int) -> _Compiled:
