@@ -29,8 +29,8 @@ class Adjuster:
     def __init__(
         self, params: SamplingParams, prompt_ids: tuple[int, ...], vocab_size: int, guide: Mask | None
     ) -> None:
-        self.guide = guide
-        self.vocab_size = vocab_size
+        self._guide = guide
+        self.mask = np.zeros(-(-vocab_size // 32), np.uint32) if guide is not None else None  # of the token to come
         self._bias = dict(params.logit_bias or {})
         self._counts = dict.fromkeys(prompt_ids if params.repetition_penalty != 1 else (), 0)
         self._has_penalties = (params.repetition_penalty, params.presence_penalty, params.frequency_penalty) != (
@@ -43,9 +43,15 @@ class Adjuster:
         """These were generated."""
         for token_id in token_ids if self._has_penalties else ():
             self._counts[token_id] = self._counts.get(token_id, 0) + 1
-        if self.guide is not None:
+        if self._guide is not None:
             for token_id in token_ids:
-                self.guide.advance(token_id)
+                self._guide.advance(token_id)
+
+    def fill_mask(self) -> None:
+        """Ask the grammar what it allows next. ValueError where it has grown over its limits."""
+        if self._guide is not None:
+            assert self.mask is not None
+            self._guide.mask(self.mask)
 
     def list_ids(self, sequence: Sequence, ids: list[int], counts: list[int], bias: list[float]) -> None:
         """Append each id that gets a bias or a penalty, how often it was seen (see types.Batch), and its bias."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as Many
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -68,7 +67,9 @@ def advance(batch: Batch, parts: Many[Part], chosen: list[int], ops: Ops) -> Bat
     """
     positions, seq_lens = ops.get(batch.positions) + 1, ops.get(batch.seq_lens) + 1
     slots, tables = [ops.get(array) + 1 for array in batch.slots], batch.block_tables
-    begun = np.flatnonzero(positions % BLOCK_SIZE == 0).tolist()  # sequences whose token is the first of a block
+    begun = [
+        row for row, position in enumerate(positions.tolist()) if position % BLOCK_SIZE == 0
+    ]  # of a block
     if begun:
         widened = [np.array(ops.get(array)) for array in tables]
         if seq_lens.max() > widened[0].shape[1] * BLOCK_SIZE:
@@ -79,14 +80,26 @@ def advance(batch: Batch, parts: Many[Part], chosen: list[int], ops: Ops) -> Bat
                 slots[group][row] = table[index] * BLOCK_SIZE
                 widened[group][row, index] = table[index]
         tables = tuple(ops.array(array) for array in widened)
-    return replace(
-        batch,
-        tokens=ops.array(np.array(chosen, np.int32)),
-        positions=ops.array(positions),
-        slots=tuple(ops.array(array) for array in slots),
-        seq_lens=ops.array(seq_lens),
-        block_tables=tables,
-        next_positions=ops.array(ops.get(batch.next_positions) + 1),
+    return Batch(  # `replace` would take as long as all of the above
+        ops.array(np.array(chosen, np.int32)),
+        ops.array(positions),
+        tuple(ops.array(array) for array in slots),
+        batch.query_start,
+        ops.array(seq_lens),
+        tables,
+        batch.sample_rows,
+        batch.temperature,
+        batch.top_k,
+        batch.top_p,
+        batch.min_p,
+        batch.seeds,
+        ops.array(ops.get(batch.next_positions) + 1),
+        batch.penalties,
+        batch.listed_start,
+        batch.listed_ids,
+        batch.listed_counts,
+        batch.listed_bias,
+        batch.masks,
     )
 
 
@@ -119,10 +132,10 @@ def _adjustments(wanting: list[Sequence], adjusters: Mapping[int, Adjuster], ops
             penalties.append((p.repetition_penalty, p.presence_penalty, p.frequency_penalty))
             if adjuster is not None:
                 adjuster.list_ids(sequence, ids, counts, bias)
-                if adjuster.guide is not None:
+                if adjuster.mask is not None:
                     if not len(masks):
-                        masks = np.full((len(rows), -(-adjuster.vocab_size // 32)), 2**32 - 1, np.uint32)
-                    adjuster.guide.mask(masks[row])
+                        masks = np.full((len(rows), len(adjuster.mask)), 2**32 - 1, np.uint32)
+                    masks[row] = adjuster.mask
             start.append(len(ids))
         padding = (
             (1 << (len(ids) - 1).bit_length()) - len(ids) if ids else 0

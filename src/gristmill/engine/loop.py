@@ -115,7 +115,7 @@ class Loop:
     def step(self) -> None:
         """Compute the next tokens of everything that runs. An error ends the requests of the step and no others."""
         self._draft()
-        parts = self.scheduler.schedule()
+        parts = self._mask(self.scheduler.schedule())
         try:
             computed = self._compute(parts)
             logprobs = self._logprobs(computed)
@@ -139,6 +139,17 @@ class Loop:
             lookup = self._lookups.get(sequence.request_id)
             if lookup is not None and len(sequence.tokens) - sequence.n_computed == 1:
                 sequence.drafts = lookup.propose(sequence.tokens, MAX_DRAFTS)
+
+    def _mask(self, parts: list[Part]) -> list[Part]:
+        """Fill the masks of those that keep to a grammar; where that cannot go on, the request ends without its part."""
+        for part in parts if self._adjusters else ():
+            adjuster = self._adjusters.get(part.sequence.request_id)
+            try:
+                if adjuster is not None and part.n_logits:
+                    adjuster.fill_mask()
+            except ValueError as error:
+                self._fail(part.sequence.request_id, error)
+        return [part for part in parts if part.sequence.finish is None] if self._adjusters else parts
 
     def _compute(self, parts: list[Part]) -> list[Computed]:
         hidden = [p for p in parts if p.sequence.request_id in self._hidden] if self._hidden else []
