@@ -67,9 +67,7 @@ def advance(batch: Batch, parts: Many[Part], chosen: list[int], ops: Ops) -> Bat
     """
     positions, seq_lens = ops.get(batch.positions) + 1, ops.get(batch.seq_lens) + 1
     slots, tables = [ops.get(array) + 1 for array in batch.slots], batch.block_tables
-    begun = [
-        row for row, position in enumerate(positions.tolist()) if position % BLOCK_SIZE == 0
-    ]  # of a block
+    begun = [row for row, position in enumerate(positions.tolist()) if not position % BLOCK_SIZE]  # a block
     if begun:
         widened = [np.array(ops.get(array)) for array in tables]
         if seq_lens.max() > widened[0].shape[1] * BLOCK_SIZE:
