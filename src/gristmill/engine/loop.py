@@ -141,7 +141,7 @@ class Loop:
                 sequence.drafts = lookup.propose(sequence.tokens, MAX_DRAFTS)
 
     def _mask(self, parts: list[Part]) -> list[Part]:
-        """Fill the masks of those that keep to a grammar; a request whose grammar cannot go on ends without its part."""
+        """Fill the masks of those that keep to a grammar; where a grammar cannot go on, its request ends."""
         for part in parts if self._adjusters else ():
             adjuster = self._adjusters.get(part.sequence.request_id)
             try:
