@@ -235,10 +235,11 @@ def _progress(n_windows: int) -> Iterator[Show]:
 def _print(report: dict[str, Any]) -> None:
     table = Table(box=None, pad_edge=False, show_header=False)
     for name, key in (("perplexity", "perplexity"), ("NLL, nats a token", "nll")):
-        table.add_row(name, f"{report[key]:.4f} ± {report[f'{key}_error']:.4f}")
+        table.add_row(name, f"{_figure(report[key])} ± {_figure(report[f'{key}_error'])}")
     base = report.get("base")
     if base is not None:
-        table.add_row("perplexity of the base", f"{base['perplexity']:.4f} ± {base['perplexity_error']:.4f}")
+        of_base = f"{_figure(base['perplexity'])} ± {_figure(base['perplexity_error'])}"
+        table.add_row("perplexity of the base", of_base)
         table.add_row("ratio to the base's", f"{base['perplexity_ratio']:.6f} ± {base['perplexity_ratio_error']:.6f}")
         table.add_row("mean KL(base || model)", f"{base['kl']:.6f} ± {base['kl_error']:.6f}")
         for name, key in (("median", "kl_median"), ("99 %", "kl_99"), ("99.9 %", "kl_999"), ("greatest", "kl_max")):
@@ -252,3 +253,7 @@ def _print(report: dict[str, Any]) -> None:
         f" {report['tokens_per_s']:.1f} tok/s",
         soft_wrap=True,
     )
+
+
+def _figure(value: float) -> str:
+    return f"{value:.4f}" if value < 1e6 else f"{value:.5g}"
