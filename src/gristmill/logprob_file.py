@@ -150,7 +150,7 @@ class LogprobFile:
         self.windows = Windows(tokens, first, stride)
 
     def _check_rows(self, logprobs: NDArray[np.floating], where: str) -> None:
-        sums = np.exp(logprobs.astype(np.float64).clip(max=1)).sum(axis=1)  # float16 has 11 bits of log p: 1 % of p
+        sums = np.exp(logprobs.astype(np.float32).clip(max=1)).sum(axis=1)  # float16 has 11 bits of log p: 1 % of p
         fine = np.isfinite(logprobs).all() and logprobs.max() <= 0 and (abs(sums - 1) < 0.05).all()
         self._check(fine, where, "do not make up probabilities with a sum of 1")
 

@@ -6,10 +6,11 @@ It works one window of the text at a time and knows neither files nor terminals.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from gristmill.llm import LLM
 
+T = TypeVar("T")
 F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
 Ints = NDArray[np.int32]
@@ -124,14 +126,7 @@ def predict(
 ) -> Iterator[Distributions]:
     """For each window all that the model expects at its scored tokens, log-probabilities as `dtype`."""
     for i, window in enumerate(windows.tokens):
-        logits, targets = _scored(llm, window, windows.first)
-
-        def read(rows: slice, logits: F32 = logits, targets: Ints = targets) -> Distributions:
-            logprobs = log_softmax(logits[rows])
-            kept = np.maximum(logprobs, np.finfo(dtype).min).astype(dtype)
-            return Distributions(_nll(logprobs, targets[rows]), _top(logits[rows]), kept)
-
-        parts = list(threads.map(read, _blocks(logits)))
+        parts = _by_rows(llm, window, windows.first, threads, partial(_predicted, dtype))
         logprobs = np.concatenate([part.logprobs for part in parts])
         nll = np.concatenate([part.nll for part in parts])
         yield Distributions(_finite(nll, i), np.concatenate([part.top for part in parts]), logprobs)
@@ -146,17 +141,7 @@ def diverge(
     rounding of float16 adds to one is of the second order, some 1e-8.
     """
     for i, (window, theirs) in enumerate(zip(windows.tokens, base, strict=False)):
-        logits, targets = _scored(llm, window, windows.first)
-
-        def compare(
-            rows: slice, logits: F32 = logits, targets: Ints = targets, theirs: Distributions = theirs
-        ) -> Divergence:
-            ours, base = log_softmax(logits[rows]), log_softmax(theirs.logprobs[rows])
-            kl = (np.exp(base) * (base - ours)).sum(axis=1)
-            same = _top(logits[rows]) == theirs.top[rows]
-            return Divergence(_nll(ours, targets[rows]), theirs.nll[rows], np.maximum(kl, 0), same)
-
-        parts = list(threads.map(compare, _blocks(logits)))
+        parts = _by_rows(llm, window, windows.first, threads, partial(_compared, theirs))
         joined = join(parts)
         _finite(joined.nll, i)
         yield joined
@@ -193,9 +178,26 @@ def log_softmax(logits: NDArray[np.floating]) -> F64:
     return exact
 
 
-def _scored(llm: LLM, window: Ints, first: int) -> tuple[F32, Ints]:
-    """Logits that lead to the scored tokens, and these tokens."""
-    return llm.logits(window.tolist())[first - 1 : -1], window[first:]
+def _by_rows(
+    llm: LLM, window: Ints, first: int, threads: ThreadPoolExecutor, read: Callable[[slice, F32, Ints], T]
+) -> list[T]:
+    """read(rows, logits that lead to them, their tokens) of the scored tokens, some rows at a time."""
+    logits, targets = llm.logits(window.tolist())[first - 1 : -1], window[first:]
+    n, n_rows = len(logits), max(1, _BLOCK // logits.shape[1])
+    blocks = [slice(i, min(i + n_rows, n)) for i in range(0, n, n_rows)]
+    return list(threads.map(lambda rows: read(rows, logits[rows], targets[rows]), blocks))
+
+
+def _predicted(dtype: type[np.floating], rows: slice, logits: F32, targets: Ints) -> Distributions:
+    logprobs = log_softmax(logits)
+    kept = np.maximum(logprobs, np.finfo(dtype).min).astype(dtype)
+    return Distributions(_nll(logprobs, targets), _top(logits), kept)
+
+
+def _compared(base: Distributions, rows: slice, logits: F32, targets: Ints) -> Divergence:
+    ours, theirs = log_softmax(logits), log_softmax(base.logprobs[rows])
+    kl = (np.exp(theirs) * (theirs - ours)).sum(axis=1)
+    return Divergence(_nll(ours, targets), base.nll[rows], np.maximum(kl, 0), _top(logits) == base.top[rows])
 
 
 def _nll(logprobs: F64, targets: Ints) -> F64:
@@ -206,12 +208,6 @@ def _nll(logprobs: F64, targets: Ints) -> F64:
 def _top(logits: F32) -> Ints:
     top: Ints = logits.argmax(axis=1).astype(np.int32)
     return top
-
-
-def _blocks(logits: F32) -> list[slice]:
-    """Rows that a thread works on together."""
-    n, n_rows = len(logits), max(1, _BLOCK // logits.shape[1])
-    return [slice(i, min(i + n_rows, n)) for i in range(0, n, n_rows)]
 
 
 def _finite(nll: F64, window: int) -> F64:
