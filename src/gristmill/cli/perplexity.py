@@ -200,7 +200,8 @@ def _sizes_of(
     overlap = None if windows.stride == windows.context else windows.stride
     for name, given, kept in (("ctx", context, windows.context), ("stride", stride, overlap)):
         if given is not None and given != kept:
-            raise click.UsageError(f"{base.path} was saved with --{name} {kept}, not {given}; leave --{name} out")
+            how = f"without --{name}" if kept is None else f"with --{name} {kept}, not {given}"
+            raise click.UsageError(f"{base.path} was saved {how}; leave it out")
     n = len(windows.tokens)
     if chunks is not None and chunks > n:
         raise click.UsageError(f"{base.path} was saved with {n} windows, fewer than --chunks {chunks}")
