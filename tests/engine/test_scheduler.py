@@ -82,14 +82,21 @@ def test_who_does_not_fit_is_not_overtaken_by_a_smaller_one_behind() -> None:
     assert engine.scheduler.n_preempted == 0
 
 
-def test_admission_counts_what_running_prompts_still_need() -> None:
-    """Both prompts would fit at first, as only a part of the first has blocks by then."""
-    engine = FakeEngine([8], step_tokens=32)
-    engine.add(prompt_of(70, 0), max_output=3)
+def test_admission_sets_aside_what_running_ones_need_next() -> None:
+    """The second would fit into the 3 free blocks, but the first is about to need one of them."""
+    engine = FakeEngine([4])
+    engine.add(prompt_of(15, 0), max_output=20)
     engine.step()
-    engine.add(prompt_of(70, 1), max_output=3)
+    engine.add(prompt_of(40, 1), max_output=3)
+    assert list(counts(engine.step())) == [0]
     run_checked(engine)
     assert engine.scheduler.n_preempted == 0
+
+
+def test_admission_asks_for_no_more_than_a_sequence_will_use() -> None:
+    engine = FakeEngine([4])
+    engine.add(prompt_of(64), max_output=1)
+    run_checked(engine)
 
 
 # What is refused
@@ -244,6 +251,20 @@ def test_blocks_shared_by_victims_count_once_and_as_free() -> None:
     engine.step()
     assert high.status is Status.RUNNING
     assert engine.scheduler.n_preempted == 2
+    run_checked(engine)
+
+
+def test_blocks_that_others_share_with_a_victim_do_not_count_as_free() -> None:
+    """Preempting the second would free one block, as the other four stay with the first."""
+    engine = FakeEngine([7], step_tokens=100)
+    for priority in (0, 1):
+        engine.add(prompt_of(70), max_output=9, priority=priority)
+    engine.step()
+    engine.step()
+    assert engine.scheduler.n_running == 2
+    engine.add(prompt_of(60, 1), max_output=4, priority=0)
+    engine.step()
+    assert engine.scheduler.n_preempted == 0
     run_checked(engine)
 
 
