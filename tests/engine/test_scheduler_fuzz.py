@@ -12,7 +12,7 @@ from gristmill.engine.sequence import Sequence, Status
 from gristmill.engine.tables import most_held
 from gristmill.types import Finish, SamplingParams
 
-WINDOWS = [[0], [0, 20], [24], [0, 1, 48], [16]]
+WINDOWS = [[0], [0, 18], [24], [0, 1, 48], [16]]
 LONGEST_PROMPT, LONGEST_OUTPUT = 70, 24
 
 
