@@ -26,9 +26,7 @@ def one_request(rng: random.Random, llm: LLM) -> None:
         SamplingParams(temperature=1.0, max_tokens=rng.randrange(1, 40), seed=rng.randrange(9)),
         SamplingParams(temperature=0, max_tokens=20, logprobs=3, prompt_logprobs=1),
         SamplingParams(max_tokens=30, repetition_penalty=1.2, n=2, seed=1),
-        SamplingParams(
-            max_tokens=30, structured_outputs=StructuredOutputsParams(regex=f"[a-z]{{{rng.randrange(1, 9)}}}")
-        ),
+        SamplingParams(max_tokens=30, structured_outputs=pattern),
         SamplingParams(max_tokens=10, stop="e"),
     ]
     prompt = [1, *(rng.randrange(259) for _ in range(rng.randrange(1, 80)))]
