@@ -85,6 +85,17 @@ def test_text_that_does_not_repeat_is_left_alone(vocab_size: int) -> None:
     assert 0 < n_drafted < 0.03 * n_steps
 
 
+def test_one_miss_among_hits_makes_no_pause() -> None:
+    tokens = [1, 2, 3, 4, 1, 2, 3]
+    lookup = PromptLookup()
+    for n_accepted in (0, 1, 0, 2, 0):
+        assert lookup.propose(tokens, 2) != []
+        lookup.learn(2, n_accepted)
+    assert lookup.propose(tokens, 2) != []
+    lookup.learn(2, 0)
+    assert lookup.propose(tokens, 2) == []
+
+
 def test_it_comes_back_from_a_pause() -> None:
     random = Random(5)
     noise = [random.randrange(10) for _ in range(1000)]

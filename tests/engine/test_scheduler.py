@@ -185,6 +185,27 @@ def test_all_finish_when_three_times_too_much_is_asked_for() -> None:
     assert engine.scheduler.n_preempted > 3
 
 
+def test_a_newcomer_joins_those_that_go_token_by_token() -> None:
+    engine = FakeEngine([100])
+    engine.add(prompt_of(20, 0), max_output=9)
+    for _ in range(3):
+        engine.step()
+    engine.add(prompt_of(20, 1), max_output=2)
+    assert [counts(engine.step()) for _ in range(3)] == [{0: 1, 1: 20}, {0: 1, 1: 1}, {0: 1}]
+    run_checked(engine)
+
+
+def test_drafts_of_what_is_preempted_are_forgotten() -> None:
+    engine = FakeEngine([4], step_tokens=64)
+    engine.add(prompt_of(20, 0), max_output=40)
+    second = engine.add(prompt_of(20, 1), max_output=20)
+    while not second.n_preempted:
+        engine.step()
+        second.drafts = [1, 2, 3] if second.status is Status.RUNNING else []
+    assert second.drafts == []
+    run_checked(engine)
+
+
 def test_what_was_preempted_goes_on_from_the_cache_where_it_can() -> None:
     engine = FakeEngine([8], step_tokens=64)
     engine.add(prompt_of(40, 0), max_output=60)
@@ -425,6 +446,17 @@ def test_higher_priority_does_not_wait_for_a_prefix_that_a_lower_one_computes() 
     engine.add(prompt_of(100), priority=0)
     assert counts(engine.step()) == {1: 19, 0: 1}
     run_checked(engine)
+
+
+def test_of_two_with_higher_priority_one_waits_for_the_other() -> None:
+    """One behind both began to compute the prefix before either: that does not hide that the first of them does."""
+    engine = FakeEngine([100], step_tokens=40)
+    for priority in (1, 0, 0):
+        engine.add(prompt_of(100), priority=priority)
+        engine.step()
+    engine.run()
+    assert [engine.n_computed(sequence) for sequence in engine.sequences[1:]] == [100 - 32 + 3, 100 - 96 + 3]
+    engine.check_answers()
 
 
 # Windows

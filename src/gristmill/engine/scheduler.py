@@ -147,13 +147,12 @@ class Scheduler:
         if not self._waiting or not self._running or self._waiting[0].priority >= self._running[-1].priority:
             return
         for sequence in self._waiting:
-            n_cached = self._n_cached(sequence)
-            if n_cached is not None:
+            n_hit = self._find_prefix(sequence)
+            if n_hit is not None:
                 n_lower = sum(other.priority > sequence.priority for other in self._running)
-                if self._fits(sequence, n_cached, n_lower):
-                    n_leaving = next(n for n in range(n_lower + 1) if self._fits(sequence, n_cached, n))
-                    for victim in self._running[len(self._running) - n_leaving :]:
-                        self._preempt(victim)
+                if self._fits(sequence, n_hit, n_lower):
+                    while not self._fits(sequence, n_hit):
+                        self._preempt(self._running[-1])
                 return
 
     def _serve_running(self) -> list[Sequence]:
@@ -187,12 +186,12 @@ class Scheduler:
                 n -= self._schedule_more(unfinished.popleft(), n)
             if n == 0 or len(self._running) == self._max_sequences:
                 break
-            n_cached = self._n_cached(sequence)
-            if n_cached is None:
+            n_hit = self._find_prefix(sequence)
+            if n_hit is None:
                 continue
-            if not self._fits(sequence, n_cached):
+            if not self._fits(sequence, n_hit):
                 break  # if smaller ones behind it went first, it might wait for ever
-            self._admit(sequence, n_cached)
+            self._admit(sequence, n_hit)
             n -= self._schedule_more(sequence, n)
         for sequence in unfinished:
             n -= self._schedule_more(sequence, n)
@@ -200,9 +199,8 @@ class Scheduler:
 
     def _schedule_more(self, sequence: Sequence, n_left: int) -> int:
         """Schedules more tokens of a running sequence, as its free blocks and n_left allow. Returns how many."""
-        del sequence.drafts[
-            sequence.max_tokens - 1 - len(sequence.tokens) :
-        ]  # the last token comes from the one before
+        n_useful = sequence.max_tokens - 1 - len(sequence.tokens)  # nothing follows the last token
+        del sequence.drafts[n_useful:]
         begin = sequence.n_computed + sequence.n_scheduled
         if sequence.all_rows:
             n_left = min(n_left, MAX_ROWS - 1)
@@ -211,43 +209,42 @@ class Scheduler:
         sequence.n_scheduled += n
         return n
 
-    def _n_cached(self, sequence: Sequence) -> int | None:
-        """Blocks of a waiting sequence that the cache has. None while one before it in order computes the next of them:
-        it waits for that, and then needs not compute it too."""
+    def _find_prefix(self, sequence: Sequence) -> int | None:
+        """Blocks of a waiting sequence that are cached. None while one before it in order computes the next of them:
+        it had better wait for these than compute them too."""
         if sequence.awaited is not None and self._is_computed_before(sequence.awaited, sequence):
             return None
         sequence.hash_blocks(len(sequence.tokens) // BLOCK_SIZE)
-        n_cached = self._tables.n_cached(sequence)
+        n_hit = self._tables.find_prefix(sequence)
         if sequence.all_rows:
-            return n_cached
+            return n_hit
         sequence.awaited = None
-        for digest in sequence.hashes[n_cached : (len(sequence.tokens) - 1) // BLOCK_SIZE]:
+        for digest in sequence.hashes[n_hit : (len(sequence.tokens) - 1) // BLOCK_SIZE]:
             if not self._is_computed_before(digest, sequence):
                 break
             sequence.awaited = digest  # the last of them, so that one look at it answers until all are there
-        return n_cached if sequence.awaited is None else None
+        return n_hit if sequence.awaited is None else None
 
     def _is_computed_before(self, digest: bytes, sequence: Sequence) -> bool:
         other = self._computing.get(digest)
         return other is not None and other.order < sequence.order
 
-    def _fits(self, sequence: Sequence, n_cached: int, n_leaving: int = 0) -> bool:
+    def _fits(self, sequence: Sequence, n_hit: int, n_leaving: int = 0) -> bool:
         """Whether it could be admitted, were the last n_leaving running ones preempted."""
         n_staying = len(self._running) - n_leaving
         staying, leaving = self._running[:n_staying], self._running[n_staying:]
-        return n_staying < self._max_sequences and self._tables.fits(sequence, n_cached, staying, leaving)
+        return n_staying < self._max_sequences and self._tables.fits(sequence, n_hit, staying, leaving)
 
-    def _admit(self, sequence: Sequence, n_cached: int) -> None:
+    def _admit(self, sequence: Sequence, n_hit: int) -> None:
         self._singles = None
         self._waiting.remove(sequence)
         insort(self._running, sequence, key=_order)
         sequence.status = Status.RUNNING
-        self._tables.open(sequence, n_cached)
+        self._tables.open(sequence, n_hit)
         if sequence.n_preempted == 0:
             sequence.n_cached = sequence.n_computed
-        for digest in sequence.hashes[n_cached:]:
-            if not self._is_computed_before(digest, sequence):
-                self._computing[digest] = sequence
+        for digest in sequence.hashes[n_hit:]:
+            self._computing[digest] = sequence
 
     def _advance(self, part: Part, chosen: list[int]) -> list[int]:
         sequence, accepted = part.sequence, []

@@ -45,8 +45,8 @@ class BlockTables:
                     f" blocks of {BLOCK_SIZE} positions, and there are {pool.n_blocks}: shorten them, or give more"
                 )
 
-    def n_cached(self, sequence: Sequence) -> int:
-        """Blocks of its longest prefix that it needs not compute: all groups have what queries after it will read.
+    def find_prefix(self, sequence: Sequence) -> int:
+        """Blocks of its longest prefix that it needs not compute: each group has what queries after it will read.
 
         At least one token is left to compute, since a sequence goes on from the logits of its last.
         """
@@ -62,14 +62,14 @@ class BlockTables:
                 longest = n
         return longest
 
-    def fits(self, sequence: Sequence, n_cached: int, staying: list[Sequence], leaving: list[Sequence]) -> bool:
+    def fits(self, sequence: Sequence, n_hit: int, staying: list[Sequence], leaving: list[Sequence]) -> bool:
         """Whether there are blocks for all tokens of a sequence that is not admitted yet, and for one more.
 
         What the `staying` ones still need for theirs is set aside. What the `leaving` ones hold counts as free.
         """
         for group, (pool, window) in self._groups:
             dropped = Counter(block for other in leaving for block in self._held(other, group))
-            found = self._cached(sequence, n_cached, group)
+            found = self._cached(sequence, n_hit, group)
             n_free = pool.n_free + pool.n_unreferenced(dropped, dropped) - pool.n_unreferenced(found, dropped)
             n_needed = _most_wanted(sequence, window) - len(found)
             for other in staying:
@@ -79,15 +79,15 @@ class BlockTables:
                 return False
         return True
 
-    def open(self, sequence: Sequence, n_cached: int) -> None:
-        """Tables that begin with the blocks of its first n_cached that are in the cache."""
+    def open(self, sequence: Sequence, n_hit: int) -> None:
+        """Tables that begin with the blocks of its first n_hit that are in the cache."""
         sequence.block_ids = []
         for group, (pool, window) in self._groups:
-            found = self._cached(sequence, n_cached, group)
+            found = self._cached(sequence, n_hit, group)
             for block in found:
                 pool.share(block)
-            sequence.block_ids.append([0] * first_kept(n_cached, window) + found)
-        sequence.n_computed = n_cached * BLOCK_SIZE
+            sequence.block_ids.append([0] * first_kept(n_hit, window) + found)
+        sequence.n_computed = n_hit * BLOCK_SIZE
 
     def extend(self, sequence: Sequence, n_tokens: int) -> int:
         """Takes blocks for the first n_tokens, or as many as can be had. Returns the tokens there is room for now."""
@@ -134,9 +134,9 @@ class BlockTables:
     def _held(self, sequence: Sequence, group: int) -> list[int]:
         return sequence.block_ids[group][first_kept(sequence.n_full, self.windows[group]) :]
 
-    def _cached(self, sequence: Sequence, n_cached: int, group: int) -> list[int]:
-        """What stands in the cache for its first n_cached blocks, without those that no query reads."""
-        digests = sequence.hashes[first_kept(n_cached, self.windows[group]) : n_cached]
+    def _cached(self, sequence: Sequence, n_hit: int, group: int) -> list[int]:
+        """What stands in the cache for its first n_hit blocks, without those that no query reads."""
+        digests = sequence.hashes[first_kept(n_hit, self.windows[group]) : n_hit]
         return [block for digest in digests if (block := self.pools[group].find(digest)) is not None]
 
 
