@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from gristmill.answers import Answers
 from gristmill.engine.adjust import Mask
+from gristmill.engine.draft_model import check_draft
 from gristmill.engine.engine import STEP_TOKENS, Engine, EngineSettings
 from gristmill.engine.guide import GuideCompiler
 from gristmill.engine.runner import REPLAY
@@ -63,6 +64,8 @@ class LLM:
     kv_budget      bytes for keys and values; None: what max_sequences of the whole context need, if four fifths of the
                    memory that the weights leave free hold it, and otherwise that much. Pages come as they are used
     speculate      let repetitions in a text guess its next tokens: the same answers, faster where text repeats itself
+    draft          a smaller model with the same vocabulary that guesses tokens ahead: the same answers, faster where it is
+                   often right
     quantize       None (or 'none'), 'int8' (a float32 scale a row) or 'q8_0' (a float16 scale for each 32): what dense
                    matrices of float models are kept as. Those are the projections of attention and of feed-forward
                    networks, and the head; experts and matrices of up to 32,768 elements are not, the embedding only
@@ -85,6 +88,7 @@ class LLM:
         kv_budget: int | None = None,
         quantize: str | None = None,
         speculate: bool = False,
+        draft: str | Path | None = None,
         tokenizer: str | Path | None = None,
         chat_template: str | Path | None = None,
         progress: Callable[[int, int], None] | None = None,
@@ -112,8 +116,13 @@ class LLM:
             self._template = error
         context = pick_context(config, max_context)
         budget = kv_budget if kv_budget is not None else spare_memory(n_bytes)
-        kv_plan = plan(config, kv_type, context, max_sequences, STEP_TOKENS, budget)
+        draft_checkpoint = open_checkpoint(Path(draft)) if draft is not None else None
+        draft_config = read_config(draft_checkpoint) if draft_checkpoint is not None else None
+        if draft_config is not None:
+            check_draft(draft_config, config, context)
+        kv_plan = plan(config, kv_type, context, max_sequences, STEP_TOKENS, budget, draft_config)
         decoder = build(checkpoint, self._ops, progress, target)
+        small = build(draft_checkpoint, self._ops, progress, target) if draft_checkpoint is not None else None
         self.model_path = path
         self.config: ModelConfig = config
         self._eos_ids = self._tokenizer.eos_ids if self._tokenizer else ()
@@ -124,7 +133,7 @@ class LLM:
             speculate=speculate,
             replay=replay,
         )
-        self._engine: Engine | None = Engine(decoder, self._ops, settings, kv_plan, kv_type, self._guide_of())
+        self._engine: Engine | None = Engine(decoder, self._ops, settings, kv_plan, kv_type, self._guide_of(), small)
 
     @property
     def tokenizer(self) -> Tokenizer:

@@ -16,13 +16,14 @@ from engine_models import checkpoint
 from instruction_sets import isas
 
 from gristmill.engine.adjust import Adjuster, needs_adjusting
+from gristmill.engine.draft_model import DraftModel
 from gristmill.engine.drafts import PromptLookup
 from gristmill.engine.loop import Loop, Stream
 from gristmill.engine.runner import Runner
 from gristmill.engine.scheduler import Scheduler
 from gristmill.engine.sequence import Sequence
 from gristmill.formats.open import open_checkpoint
-from gristmill.kv.cache import KvCache, allocate, windows_of
+from gristmill.kv.cache import KvCache, KvPlan, allocate, windows_of
 from gristmill.kv.pool import BlockPool
 from gristmill.models.build import build
 from gristmill.models.decoder import Decoder
@@ -54,6 +55,7 @@ class Way:
     step_tokens: int = 512
     replay: str = "off"
     speculate: bool = False
+    draft: bool = False  # the model guesses for itself, so that most guesses are right
     arrivals: int | None = None  # seed of the steps between one request and the next; None: all at once
 
 
@@ -120,7 +122,11 @@ class Crowd:
             step_tokens=way.step_tokens,
             max_queue=1000,
         )
-        self.loop = Loop(self.scheduler, Runner(self.decoder, self.ops, kv, way.replay), self.ops)
+        draft_model = None
+        if way.draft and not all(self.decoder.config.windows):
+            kv_plan = KvPlan(self.windows, (way.n_blocks,) * len(self.windows), 0)
+            draft_model = DraftModel(self.decoder, self.ops, kv_plan, kv_type, way.step_tokens, way.replay)
+        self.loop = Loop(self.scheduler, Runner(self.decoder, self.ops, kv, way.replay), self.ops, draft_model)
         self.told: dict[int, list[Event]] = {}
         self.n_cached = 0
 
@@ -209,6 +215,7 @@ WAYS = {
     "together": Way(threads=2, replay="on"),
     "short of blocks": Way(n_blocks=7, step_tokens=24, max_sequences=6, arrivals=1),
     "drafts": Way(threads=2, replay="check", speculate=True, arrivals=2, step_tokens=40),
+    "a draft model": Way(threads=2, n_blocks=14, step_tokens=30, replay="on", draft=True, arrivals=4),
     "small steps": Way(threads=3, n_blocks=12, step_tokens=9, max_sequences=9, replay="on", speculate=True, arrivals=3),
 }
 

@@ -11,6 +11,7 @@ from itertools import count
 from queue import SimpleQueue
 
 from gristmill.engine.adjust import Adjuster, Mask, needs_adjusting
+from gristmill.engine.draft_model import DraftModel
 from gristmill.engine.drafts import PromptLookup
 from gristmill.engine.loop import Loop, Sink, Stream
 from gristmill.engine.runner import Runner
@@ -58,6 +59,7 @@ class EngineSettings:
 class Engine:
     """Runs requests together. Any thread may call it; `close` it, or its thread lives as long as the process.
 
+    draft     a smaller model of the same vocabulary that guesses tokens ahead
     guide_of  makes the guide of a request with structured output; None where the model has no vocabulary
     """
 
@@ -69,6 +71,7 @@ class Engine:
         kv_plan: KvPlan,
         kv_type: str,
         guide_of: Callable[[SamplingParams], Mask] | None = None,
+        draft: Decoder | None = None,
     ) -> None:
         self.config = decoder.config
         self.settings = settings
@@ -81,7 +84,10 @@ class Engine:
             step_tokens=max(settings.step_tokens, settings.max_sequences),
             max_queue=_UNBOUNDED,
         )
-        self._loop: Loop | None = Loop(self._scheduler, runner, ops)
+        guesser = None
+        if draft is not None:
+            guesser = DraftModel(draft, ops, kv_plan, kv_type, settings.step_tokens, settings.replay)
+        self._loop: Loop | None = Loop(self._scheduler, runner, ops, guesser)
         self._orders: SimpleQueue[Order] = SimpleQueue()
         self._ids = count()
         self._starting = threading.Lock()

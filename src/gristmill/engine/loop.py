@@ -12,6 +12,7 @@ import numpy as np
 
 from gristmill.engine.adjust import Adjuster
 from gristmill.engine.batch import advance, build
+from gristmill.engine.draft_model import DraftModel
 from gristmill.engine.drafts import PromptLookup
 from gristmill.engine.runner import Runner
 from gristmill.engine.scheduler import Part, Scheduler
@@ -66,10 +67,11 @@ class Computed(NamedTuple):
 class Loop:
     """Owns the requests that are open, from `add` to the event that ends them."""
 
-    def __init__(self, scheduler: Scheduler, runner: Runner, ops: Ops) -> None:
+    def __init__(self, scheduler: Scheduler, runner: Runner, ops: Ops, draft_model: DraftModel | None = None) -> None:
         self.scheduler = scheduler
         self._runner = runner
         self._ops = ops
+        self._draft_model = draft_model
         self._streams: dict[int, Stream] = {}
         self._adjusters: dict[int, Adjuster] = {}  # these four hold what few requests need, by their ids
         self._lookups: dict[int, PromptLookup] = {}
@@ -139,6 +141,15 @@ class Loop:
             lookup = self._lookups.get(sequence.request_id)
             if lookup is not None and len(sequence.tokens) - sequence.n_computed == 1:
                 sequence.drafts = lookup.propose(sequence.tokens, MAX_DRAFTS)
+        if self._draft_model is not None:
+            ready = [s for s in self.scheduler.running if len(s.tokens) - s.n_computed == 1 and self._may_draft(s)]
+            for sequence in ready:
+                self.scheduler.reserve(sequence, len(sequence.tokens) + MAX_DRAFTS)
+            self._draft_model.propose(ready, MAX_DRAFTS)
+
+    def _may_draft(self, sequence: Sequence) -> bool:
+        """Not where each choice changes what the next may be, nor where another way to guess has found something."""
+        return sequence.request_id not in self._adjusters and not sequence.drafts
 
     def _mask(self, parts: list[Part]) -> list[Part]:
         """Fill the masks of those that keep to a grammar; where a grammar cannot go on, its request ends."""
@@ -226,8 +237,10 @@ class Loop:
         request_id = sequence.request_id
         if request_id not in self._streams:
             return
-        if stream.lookup is not None and each.n_new > 1:
+        if each.n_new > 1 and stream.lookup is not None:
             stream.lookup.learn(each.n_new - 1, len(accepted) - 1)
+        if each.n_new > 1 and self._draft_model is not None:
+            self._draft_model.learn(sequence, each.n_new - 1, len(accepted) - 1)
         try:
             if stream.adjuster is not None:
                 stream.adjuster.advance(accepted)
@@ -265,6 +278,8 @@ class Loop:
         self._streams.pop(request_id, None)
         self._adjusters.pop(request_id, None)
         self._lookups.pop(request_id, None)
+        if self._draft_model is not None:
+            self._draft_model.forget(request_id)
         self._hidden.discard(request_id)
         self._scored.discard(request_id)
 

@@ -102,6 +102,10 @@ class Scheduler:
                 return sequence
         return None
 
+    def reserve(self, sequence: Sequence, n_tokens: int) -> None:
+        """Takes blocks for n_tokens of a running sequence ahead of need, as far as they are free."""
+        self._tables.extend(sequence, min(n_tokens, sequence.max_tokens - 1))
+
     def schedule(self) -> list[Part]:
         """What to compute next: a part of each running sequence, in order.
 

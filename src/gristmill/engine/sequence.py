@@ -77,6 +77,11 @@ class Sequence:
         return len(self.tokens) - self.n_prompt
 
     @property
+    def room(self) -> int:
+        """Tokens that its blocks have place for."""
+        return len(self.block_ids[0]) * BLOCK_SIZE
+
+    @property
     def n_full(self) -> int:
         """Blocks that are computed to their end."""
         return self.n_computed // BLOCK_SIZE

@@ -52,14 +52,23 @@ class KvPlan:
 
 
 def plan(
-    config: ModelConfig, kv_type: str, max_context: int, n_sequences: int, step_tokens: int, budget: int
+    config: ModelConfig,
+    kv_type: str,
+    max_context: int,
+    n_sequences: int,
+    step_tokens: int,
+    budget: int,
+    draft: ModelConfig | None = None,
 ) -> KvPlan:
     """Blocks for up to n_sequences of max_context tokens each, as far as they fit `budget` bytes.
 
     A group of layers with a window keeps, of each sequence, its window and what one step adds; so such groups get that
-    first and full attention gets the rest. ValueError where not even one sequence fits.
+    first and full attention gets the rest. A draft model has a cache of as many blocks of its own. ValueError where not
+    even one sequence fits.
     """
     check_type(config, kv_type)
+    if draft is not None:
+        check_type(draft, kv_type)
     windows = windows_of(config)
     per_context = -(-max_context // BLOCK_SIZE)
 
@@ -71,6 +80,7 @@ def plan(
     for n in range(n_sequences, 0, -1):
         n_blocks = tuple(blocks(window, n) for window in windows)
         n_bytes = sum(block_bytes(config, kv_type, w) * b for w, b in zip(windows, n_blocks, strict=True))
+        n_bytes += block_bytes(draft, kv_type) * n_blocks[0] if draft is not None else 0
         if n_bytes <= budget:
             return KvPlan(windows, n_blocks, n_bytes)
     raise ValueError(
