@@ -64,8 +64,8 @@ class LLM:
     kv_budget      bytes for keys and values; None: what max_sequences of the whole context need, if four fifths of the
                    memory that the weights leave free hold it, and otherwise that much. Pages come as they are used
     speculate      let repetitions in a text guess its next tokens: the same answers, faster where text repeats itself
-    draft          a smaller model with the same vocabulary that guesses tokens ahead: the same answers, faster where it is
-                   often right
+    draft          a smaller model with the same vocabulary that guesses tokens ahead: the same answers, faster where it
+                   is often right
     quantize       None (or 'none'), 'int8' (a float32 scale a row) or 'q8_0' (a float16 scale for each 32): what dense
                    matrices of float models are kept as. Those are the projections of attention and of feed-forward
                    networks, and the head; experts and matrices of up to 32,768 elements are not, the embedding only

@@ -259,6 +259,23 @@ def test_an_llm_that_is_dropped_ends_its_thread(path: Path) -> None:
     wait_until(lambda: count() == before, "the thread ended")
 
 
+def test_a_draft_model_changes_no_answer(llm: LLM, path: Path) -> None:
+    """Here the model guesses for itself, so that nearly all is right."""
+    prompts = [[1, 20 + i, 30] for i in range(6)]
+    params = [SamplingParams(temperature=i % 2, seed=i, max_tokens=60, ignore_eos=True, logprobs=1) for i in range(6)]
+    expected = [output.outputs for output in llm.generate(prompts, params)]
+    with LLM(path, threads=1, max_sequences=4, draft=path) as guessing:
+        assert [output.outputs for output in guessing.generate(prompts, params)] == expected
+        scheduler = guessing._open()._scheduler
+        assert scheduler.n_accepted > 0.9 * scheduler.n_drafted > 100
+
+
+def test_a_draft_model_must_fit(path: Path, tmp_path: Path) -> None:
+    short = small_model.write_model(tmp_path / "short.bin", context=64)
+    with pytest.raises(ValueError, match="made for 64 tokens of context, not 128"):
+        LLM(path, draft=short)
+
+
 def test_a_cache_that_cannot_hold_one_context_is_refused_before_loading(path: Path) -> None:
     with pytest.raises(ValueError, match=r"one sequence of 128 tokens takes .* MiB as f32, and 0 MiB may be used"):
         LLM(path, kv_type="f32", kv_budget=1000)

@@ -44,7 +44,7 @@ class DraftModel:
         self._states: dict[int, _State] = {}
 
     def propose(self, sequences: Iterable[Sequence], most: int) -> None:
-        """Sets the drafts of sequences with one token left to compute, up to `most` and to the blocks that they hold."""
+        """Sets the drafts of sequences with one token left to compute: up to `most`, as far as their blocks reach."""
         work = list[tuple[Sequence, _State, int]]()
         for sequence in sequences:
             state = self._states.setdefault(sequence.request_id, _State())
