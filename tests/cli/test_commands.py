@@ -53,6 +53,19 @@ def test_generate_json_has_every_field(model: str) -> None:
     assert json.loads(again.stdout)["output_ids"] == report["output_ids"]
 
 
+def test_generate_chats_through_a_template(model: str, tmp_path: Path) -> None:
+    (tmp_path / "t.jinja").write_text("{% for m in messages %}[{{ m.role }}: {{ m.content }}]{% endfor %}>")
+    given = ("generate", "-m", model, "--chat-template", str(tmp_path / "t.jinja"), "--json", "-n", "3", "-p", "hi")
+    said = ("[user: hi]>", "[system: be brief][user: hi]>")
+    for args, text in zip((("--chat",), ("--system", "be brief")), said, strict=True):
+        ids = json.loads(run(*given, *args).stdout)["prompt_ids"]
+        decoded = run("tokenize", "-m", model, "--decode", stdin=" ".join(map(str, ids))).stdout
+        assert decoded.strip().removeprefix("<s>").strip() == text
+    refused = run("generate", "-m", model, "--chat", "-p", "hi")
+    assert refused.returncode == 1
+    assert "chat template" in refused.stderr
+
+
 def test_generate_takes_ids_and_environment(model: str) -> None:
     env = {"GRISTMILL_MODEL": model, "GRISTMILL_MAX_TOKENS": "3", "GRISTMILL_TEMP": "0"}
     done = run("generate", "--prompt-ids", "1,50,60", "--json", env=env)

@@ -25,6 +25,7 @@ def load(
     kv_type: str,
     quantize: str,
     device: str,
+    chat_template: str | None = None,
 ) -> LLM:
     """The model, for one request at a time. What the user should know (converted weights, say) goes to stderr."""
     with _progress() as progress:
@@ -37,6 +38,7 @@ def load(
             kv_type=kv_type,
             quantize=quantize,
             tokenizer=tokenizer,
+            chat_template=chat_template,
             progress=progress,
         )
 
