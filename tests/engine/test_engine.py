@@ -264,6 +264,8 @@ def test_a_draft_model_changes_no_answer(llm: LLM, path: Path) -> None:
     prompts = [[1, 20 + i, 30] for i in range(6)]
     params = [SamplingParams(temperature=i % 2, seed=i, max_tokens=60, ignore_eos=True, logprobs=1) for i in range(6)]
     expected = [output.outputs for output in llm.generate(prompts, params)]
+    with LLM(path, threads=1, draft=path, speculate=True) as both:
+        assert [output.outputs for output in both.generate(prompts, params)] == expected
     with LLM(path, threads=1, max_sequences=4, draft=path) as guessing:
         assert [output.outputs for output in guessing.generate(prompts, params)] == expected
         scheduler = guessing._open()._scheduler

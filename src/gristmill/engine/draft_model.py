@@ -68,8 +68,10 @@ class DraftModel:
             state.n_computed = guess.n_computed
 
     def learn(self, sequence: Sequence, n_drafted: int, n_accepted: int) -> None:
-        """Tells how many of its drafts were right; the tokens have been appended."""
-        state = self._states[sequence.request_id]
+        """Tells how many drafts were right, whoever made them; the tokens have been appended."""
+        state = self._states.get(sequence.request_id)
+        if state is None:
+            return
         state.n_computed = min(state.n_computed, len(sequence.tokens) - 1)
         state.length = min(LONGEST, state.length + 2) if n_accepted == n_drafted else max(1, n_accepted + 1)
 

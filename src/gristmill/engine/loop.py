@@ -224,11 +224,11 @@ class Loop:
         wants, last = stream.request.wants, end == sequence.n_prompt
         if wants in (Wants.TOKENS, Wants.LOGPROBS):
             told = rows[: sequence.n_prompt - 1 - begin]  # the last position leads to what is generated
-            self._tell(stream, PromptLogprobs(begin + 1, tuple(logprobs[row] for row in told), last))
+            event: Event = PromptLogprobs(begin + 1, tuple(logprobs[row] for row in told), last)
         else:
-            self._tell(stream, PromptRows(begin, np.array(self._ops.get(each.rows)[rows[0] : rows[-1] + 1]), last))
-        if last and wants is not Wants.TOKENS:
-            self._close(sequence.request_id)
+            event = PromptRows(begin, np.array(self._ops.get(each.rows)[rows[0] : rows[-1] + 1]), last)
+        if self._tell(stream, event) or (last and wants is not Wants.TOKENS):
+            self.cancel(sequence.request_id)
 
     def _tell_tokens(
         self, stream: Stream, each: Computed, accepted: list[int], logprobs: dict[int, TokenEvent]
