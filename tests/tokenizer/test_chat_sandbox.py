@@ -271,4 +271,4 @@ def test_other_threads_go_on() -> None:
             render(BOMBS[name])
     done.set()
     thread.join()
-    assert longest < 0.25
+    assert longest < 0.75  # a busy machine takes its share; unbounded, a bomb would take many seconds
