@@ -33,7 +33,7 @@ def batch_of(n_sequences: int, depth: int, n_new: int) -> Batch:
     starts = np.arange(n_sequences + 1, dtype=np.int32) * n_new
     lens = np.full(n_sequences, depth + n_new, np.int32)
     none = np.zeros(0, np.float32)
-    return Batch(positions, positions, slots, starts, lens, tables, none, none, none, none, none, none, none)
+    return Batch(positions, positions, (slots,), starts, lens, (tables,), *[none] * 13)
 
 
 class Case:
@@ -52,9 +52,9 @@ class Case:
         qkv = rng.normal(size=(n_tokens, (heads + 2 * kv_heads) * head_dim)).astype(np.float32)
         angles = np.ones((n_tokens, head_dim // 2), np.float32), np.zeros((n_tokens, head_dim // 2), np.float32)
         n_layers = max(2, int(CACHE_BYTES / self.kv_bytes)) if self.decode else 1
-        self._layers = [ops.kv_layer(fill.block_tables.size, kv_heads, head_dim, kv_type) for _ in range(n_layers)]
+        self._layers = [ops.kv_layer(fill.block_tables[0].size, kv_heads, head_dim, kv_type) for _ in range(n_layers)]
         for layer in self._layers:
-            ops.store_qkv(qkv, None, None, 1e-6, angles, layer, fill.slots)
+            ops.store_qkv(qkv, None, None, 1e-6, angles, layer, fill.slots[0])
         self._q = rng.normal(size=(n_sequences * n_new, heads * head_dim)).astype(np.float32)
         self._ops = ops
 
@@ -62,7 +62,7 @@ class Case:
         """Seconds for one layer."""
         start = time.perf_counter()
         for layer in self._layers:
-            self._ops.attention(self._q, layer, self._batch, 0, None)
+            self._ops.attention(self._q, layer, self._batch, self._batch.block_tables[0], 0, None)
         return (time.perf_counter() - start) / len(self._layers)
 
 

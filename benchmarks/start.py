@@ -17,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import time
+from queue import SimpleQueue
 
 PHASES = ("interpreter", "imports", "header", "vocabulary", "weights", "cache", "first token", "exit")
 TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q5_k", "q6_k", "mxfp4")
@@ -37,9 +38,12 @@ def child(model: str, threads: int | None) -> None:
     decoder = llm.build(checkpoint, ops)
     ends.append(time.perf_counter())
     context = llm.pick_context(decoder.config, None)
-    engine = llm.Engine(decoder, ops, context, eos_ids=tokenizer.eos_ids)
+    kv_plan = llm.plan(decoder.config, "f16", context, 1, llm.STEP_TOKENS, llm.spare_memory(0))
+    engine = llm.Engine(decoder, ops, llm.EngineSettings(context, 1, eos_ids=tokenizer.eos_ids), kv_plan, "f16")
     ends.append(time.perf_counter())
-    next(engine.generate([1], llm.SamplingParams(temperature=0)))
+    events: SimpleQueue[object] = SimpleQueue()
+    engine.submit(llm.Request((1,), llm.SamplingParams(temperature=0, max_tokens=1)), events.put)
+    events.get()
     ends.append(time.perf_counter())
     print(json.dumps(ends), flush=True)
 

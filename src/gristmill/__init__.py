@@ -4,19 +4,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gristmill.types import Finish, ModelConfig, SamplingParams, TokenEvent
+from gristmill.types import Finish, ModelConfig, SamplingParams, StructuredOutputsParams, TokenEvent
 
 if TYPE_CHECKING:
-    from gristmill.llm import LLM, CompletionOutput, RequestOutput
+    from gristmill.llm import LLM
+    from gristmill.outputs import CompletionOutput, RequestOutput
 
 __version__ = "0.1.0"
-__all__ = ["LLM", "CompletionOutput", "Finish", "ModelConfig", "RequestOutput", "SamplingParams", "TokenEvent"]
+__all__ = [
+    "LLM",
+    "CompletionOutput",
+    "Finish",
+    "ModelConfig",
+    "RequestOutput",
+    "SamplingParams",
+    "StructuredOutputsParams",
+    "TokenEvent",
+]
 
 
 def __getattr__(name: str) -> Any:
     """Load `LLM` and its outputs on first use, so that `import gristmill` stays light."""
-    if name in ("LLM", "CompletionOutput", "RequestOutput"):
-        import gristmill.llm as llm
+    if name == "LLM":
+        from gristmill.llm import LLM
 
-        return getattr(llm, name)
+        return LLM
+    if name in ("CompletionOutput", "RequestOutput"):
+        import gristmill.outputs as outputs
+
+        return getattr(outputs, name)
     raise AttributeError(f"module 'gristmill' has no attribute {name!r}")

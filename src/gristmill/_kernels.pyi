@@ -7,10 +7,7 @@ from numpy.typing import NDArray
 F32 = NDArray[np.float32]
 I32 = NDArray[np.int32]
 
-class Packed:
-    @property
-    def n_bytes(self) -> int: ...
-
+class Packed: ...
 class Stored: ...
 
 class Linear:
@@ -96,7 +93,16 @@ class Ops:
         min_p: F32,
         seeds: NDArray[np.uint64],
         positions: NDArray[np.int64],
+        penalties: F32,
+        listed_start: I32,
+        listed_ids: I32,
+        listed_counts: I32,
+        listed_bias: F32,
+        masks: NDArray[np.uint32],
     ) -> I32: ...
+    def logprobs(
+        self, logits: F32, ids: I32, n_top: int
+    ) -> tuple[NDArray[np.float64], I32, I32, NDArray[np.float64]]: ...
     def record(self, tape: Tape | None) -> None: ...
     def replay(self, tape: Tape) -> None: ...
     def moe(self, x: F32, router: F32, gate_up: Linear, down: Linear, n_active: int, limit: float) -> F32: ...

@@ -3,83 +3,76 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from queue import SimpleQueue
 from types import TracebackType
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gristmill.engine.engine import Engine, log_softmax
+from gristmill.answers import Answers
+from gristmill.engine.adjust import Mask
+from gristmill.engine.draft_model import check_draft
+from gristmill.engine.engine import STEP_TOKENS, Engine, EngineSettings
+from gristmill.engine.guide import GuideCompiler
+from gristmill.engine.runner import REPLAY
 from gristmill.formats.open import open_checkpoint
 from gristmill.formats.quantize import quantize_type
+from gristmill.kv.cache import plan
 from gristmill.models.build import build, bytes_to_expect
+from gristmill.models.hyperparameters import read_config
 from gristmill.ops.cpu import CpuOps
 from gristmill.ops.interface import Ops
-from gristmill.tokenizer.interface import MissingTokenizerError, Tokenizer
+from gristmill.outputs import Piece, RequestOutput, TextReader
+from gristmill.tokenizer.chat import ChatTemplate, encode_chat
+from gristmill.tokenizer.chat_files import load_chat_template
+from gristmill.tokenizer.interface import MissingTokenizerError, TemplateError, Tokenizer
 from gristmill.tokenizer.load import load_tokenizer
-from gristmill.tokenizer.stream import StopStrings, StreamDecoder
-from gristmill.types import Finish, ModelConfig, SamplingParams, TokenEvent
+from gristmill.types import (
+    Event,
+    Failure,
+    ModelConfig,
+    PromptLogprobs,
+    PromptRows,
+    Request,
+    SamplingParams,
+    TokenEvent,
+    Wants,
+)
+
+T = TypeVar("T")
 
 DEFAULT_CONTEXT = 8192
 """Context where none is asked for and the model allows as much."""
 
 Prompt = str | Sequence[int]
-
-
-@dataclass(frozen=True, slots=True)
-class Logprob:
-    """rank: 1 for the likeliest token. decoded_token: its text, U+FFFD for a part of a character."""
-
-    logprob: float
-    rank: int | None
-    decoded_token: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class CompletionOutput:
-    """One answer. logprobs: for each token its own id and its best alternatives, where they were asked for."""
-
-    index: int
-    text: str
-    token_ids: list[int]
-    logprobs: list[dict[int, Logprob]] | None
-    finish_reason: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class RequestOutput:
-    """A prompt and its answers."""
-
-    prompt: str | None
-    prompt_token_ids: list[int]
-    outputs: list[CompletionOutput]
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """One step of a generation: a token, and the text that it completes (empty while a character is incomplete)."""
-
-    event: TokenEvent
-    text: str
-    finish: Finish | None
+Message = Mapping[str, Any]
 
 
 class LLM:
     """A model that is ready to answer.
 
-    model        a .gguf, .safetensors or llama2.c .bin file, or a folder with config.json and *.safetensors
-    device       'cpu', or 'auto' which is the same until there is a GPU backend
-    threads      None: as many as there are cores for this process
-    max_context  tokens of prompt and answer together; None: the model's own, at most 8192
-    kv_type      'f16', 'f32' or 'q8_0' (int8, a scale for each 32), what keys and values are kept in
-    quantize     None (or 'none'), 'int8' (a float32 scale a row) or 'q8_0' (a float16 scale for each 32): what dense
-                 matrices of float models are kept as. Those are the projections of attention and of feed-forward
-                 networks, and the head; experts and matrices of up to 32,768 elements are not, the embedding only
-                 where it is the head too, and what a file has quantized already stays as it is, which a warning says
-    tokenizer    a file to take the vocabulary from instead of the model's own
-    progress     called with (bytes loaded, bytes in all)
+    model          a .gguf, .safetensors or llama2.c .bin file, or a folder with config.json and *.safetensors
+    device         'cpu', or 'auto' which is the same until there is a GPU backend
+    threads        None: as many as there are cores for this process
+    max_context    tokens of prompt and answer together; None: the model's own, at most 8192
+    max_sequences  requests that run at once; others wait for their turn
+    kv_type        'f16', 'f32' or 'q8_0' (int8, a scale for each 32), what keys and values are kept in
+    kv_budget      bytes for keys and values; None: what max_sequences of the whole context need, if four fifths of the
+                   memory that the weights leave free hold it, and otherwise that much. Pages come as they are used
+    speculate      let repetitions in a text guess its next tokens: the same answers, faster where text repeats itself
+    draft          a smaller model with the same vocabulary that guesses tokens ahead: the same answers, faster where it
+                   is often right
+    quantize       None (or 'none'), 'int8' (a float32 scale a row) or 'q8_0' (a float16 scale for each 32): what dense
+                   matrices of float models are kept as. Those are the projections of attention and of feed-forward
+                   networks, and the head; experts and matrices of up to 32,768 elements are not, the embedding only
+                   where it is the head too, and what a file has quantized already stays as it is, which a warning says
+    chat_template  a Jinja2 file to use instead of the model's own chat template
+    tokenizer      a file to take the vocabulary from instead of the model's own
+    progress       called with (bytes loaded, bytes in all)
     Raises FileNotFoundError, and ModelFormatError or another ValueError that names what is wrong.
     """
 
@@ -90,29 +83,57 @@ class LLM:
         device: str = "auto",
         threads: int | None = None,
         max_context: int | None = None,
+        max_sequences: int = 16,
         kv_type: str = "f16",
+        kv_budget: int | None = None,
         quantize: str | None = None,
+        speculate: bool = False,
+        draft: str | Path | None = None,
         tokenizer: str | Path | None = None,
+        chat_template: str | Path | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
         path = Path(model)
         target = quantize_type(quantize)
+        replay = _replay_mode()
+        _check_count("max_sequences", max_sequences)
         checkpoint = open_checkpoint(path)
+        config = read_config(checkpoint)
         self._ops = pick_backend(device, threads)
-        self._ops.expect(bytes_to_expect(checkpoint, target))  # and meanwhile the vocabulary is read
+        n_bytes = bytes_to_expect(checkpoint, target)
+        self._ops.expect(n_bytes)  # and meanwhile the vocabulary is read
         self._tokenizer: Tokenizer | None = None
         try:
             self._tokenizer = load_tokenizer(checkpoint, Path(tokenizer) if tokenizer is not None else None)
+            template_file = Path(chat_template) if chat_template is not None else None
+            beside = Path(tokenizer) if tokenizer is not None else None
+            self._template: ChatTemplate | TemplateError = load_chat_template(
+                checkpoint, self._tokenizer, file=template_file, tokenizer_path=beside
+            )
         except MissingTokenizerError as error:  # ids still work; text will say why it does not
             self._no_tokenizer = str(error)
+        except TemplateError as error:  # and all but chats works
+            self._template = error
+        context = pick_context(config, max_context)
+        budget = kv_budget if kv_budget is not None else spare_memory(n_bytes)
+        draft_checkpoint = open_checkpoint(Path(draft)) if draft is not None else None
+        draft_config = read_config(draft_checkpoint) if draft_checkpoint is not None else None
+        if draft_config is not None:
+            check_draft(draft_config, config, context)
+        kv_plan = plan(config, kv_type, context, max_sequences, STEP_TOKENS, budget, draft_config)
         decoder = build(checkpoint, self._ops, progress, target)
+        small = build(draft_checkpoint, self._ops, progress, target) if draft_checkpoint is not None else None
         self.model_path = path
-        self.config: ModelConfig = decoder.config
-        eos_ids = self._tokenizer.eos_ids if self._tokenizer else ()
-        context = pick_context(decoder.config, max_context)
-        self._engine: Engine | None = Engine(
-            decoder, self._ops, context, kv_type, eos_ids, os.environ.get("GRISTMILL_REPLAY", "on")
+        self.config: ModelConfig = config
+        self._eos_ids = self._tokenizer.eos_ids if self._tokenizer else ()
+        settings = EngineSettings(
+            context,
+            max_sequences,
+            eos_ids=self._eos_ids,
+            speculate=speculate,
+            replay=replay,
         )
+        self._engine: Engine | None = Engine(decoder, self._ops, settings, kv_plan, kv_type, self._guide_of(), small)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -123,7 +144,7 @@ class LLM:
 
     @property
     def max_context(self) -> int:
-        return self._open().max_context
+        return self._open().settings.max_context
 
     def encode(self, prompt: Prompt) -> list[int]:
         """Ids of a prompt, with BOS where the model wants it; a list of ids is taken as it is."""
@@ -133,14 +154,39 @@ class LLM:
         self,
         prompts: Prompt | Sequence[Prompt],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        priority: int | Sequence[int] = 0,
     ) -> list[RequestOutput]:
-        """Answer one prompt or several (text or ids), with one SamplingParams for all or one for each, in order."""
-        many = _as_list(prompts)
-        params = _as_params(sampling_params, len(many))
-        encoded = [self.encode(prompt) for prompt in many]
-        for ids in encoded:
-            self._open().check(ids)
-        return [self._collect(prompt, ids, p) for prompt, ids, p in zip(many, encoded, params, strict=True)]
+        """Answer one prompt or several (text or ids), with one SamplingParams for all or one for each, in order.
+
+        All run together, as far as max_sequences and the cache allow; none changes another's answer.
+        """
+        answers = self._submit_all(prompts, sampling_params, priority)
+        try:
+            answers.wait()
+        except BaseException:
+            answers.cancel()
+            raise
+        return answers.outputs()
+
+    async def agenerate(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        priority: int | Sequence[int] = 0,
+    ) -> list[RequestOutput]:
+        """The same for asyncio. Cancelling the task ends the requests."""
+        import asyncio  # it takes 25 ms that most programs can spare
+
+        loop, done = asyncio.get_running_loop(), asyncio.Event()
+        answers = self._submit_all(prompts, sampling_params, priority, lambda: loop.call_soon_threadsafe(done.set))
+        try:
+            await done.wait()
+        except BaseException:
+            answers.cancel()
+            raise
+        return answers.outputs()
 
     def stream(self, prompt: Prompt, sampling_params: SamplingParams | None = None) -> Iterator[str]:
         """The answer's text, piece by piece. Closing the iterator ends the request."""
@@ -150,35 +196,93 @@ class LLM:
 
     def pieces(self, prompt_ids: list[int], params: SamplingParams) -> Iterator[Piece]:
         """Tokens with their text. A stop string ends the answer and is left out of it, as are the tokens after it."""
-        if self._tokenizer is None:
-            if params.stop:
-                raise ValueError("stop strings need a vocabulary, and this model has none")
-            for event in self._open().generate(prompt_ids, params):
-                yield Piece(event, "", event.finish)
-            return
-        decoder, stops = StreamDecoder(self._tokenizer), StopStrings(params.stop)
-        for event in self._open().generate(prompt_ids, params):
-            text = stops.push(decoder.push(event.token_id))
-            if stops.stopped:
-                yield Piece(event, text, Finish.STOP)
-                return
-            if event.finish is not None:
-                text += stops.push(decoder.flush()) + stops.flush()
-            yield Piece(event, text, event.finish)
+        if params.n != 1 or params.prompt_logprobs is not None:
+            raise ValueError("a stream has one answer and no prompt_logprobs: use generate for n and prompt_logprobs")
+        engine, reader = self._open(), TextReader(self._tokenizer, params)
+        pieces: SimpleQueue[Piece | BaseException] = SimpleQueue()
+
+        def take(event: Event) -> bool:
+            if isinstance(event, Failure):
+                pieces.put(event.error)
+            elif isinstance(event, TokenEvent):
+                piece = reader.push(event)
+                pieces.put(piece)
+                return piece.finish is not None
+            return False
+
+        request_id = engine.submit(Request(tuple(prompt_ids), params), take)
+        try:
+            while True:
+                piece = pieces.get()
+                if isinstance(piece, BaseException):
+                    raise piece
+                yield piece
+                if piece.finish is not None:
+                    return
+        finally:
+            engine.cancel(request_id)
+
+    def chat(
+        self,
+        messages: Sequence[Message] | Sequence[Sequence[Message]],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+    ) -> list[RequestOutput]:
+        """Answer one conversation or several: messages of "role" and "content" through the model's chat template.
+
+        Special tokens are never parsed in what messages say. TemplateError (a ValueError) for a model without a
+        template, or messages that its template refuses.
+        """
+        several = [messages] if messages and isinstance(messages[0], Mapping) else messages
+        options = (tools, add_generation_prompt, continue_final_message, chat_template_kwargs)
+        prompts = [self.encode_chat(conversation, *options) for conversation in several]  # type: ignore[arg-type]
+        return self.generate(prompts, sampling_params)
+
+    def encode_chat(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+    ) -> list[int]:
+        """Ids of a conversation as `chat` gives it to the model."""
+        tokenizer, template = self.tokenizer, self._template
+        if isinstance(template, TemplateError):
+            raise template
+        return encode_chat(
+            tokenizer,
+            template,
+            messages,
+            tools=tools,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            chat_template_kwargs=chat_template_kwargs,
+        )
 
     def logits(self, ids: Sequence[int]) -> NDArray[np.float32]:
         """float32 [T, vocab_size]: what the model expects after each prefix of `ids`."""
-        return self._open().logits(list(ids))
+        return self._rows(ids, Wants.LOGITS)
+
+    def embed(self, ids: Sequence[int]) -> NDArray[np.float32]:
+        """float32 [T, d_model]: the last hidden state of each token, after the last norm."""
+        return self._rows(ids, Wants.HIDDEN)
 
     def score(self, ids: Sequence[int]) -> NDArray[np.float64]:
         """float64 [T - 1]: log-probability of each token after the first, given those before it."""
-        logprobs = log_softmax(self.logits(ids)[:-1])
-        chosen: NDArray[np.float64] = logprobs[np.arange(len(ids) - 1), np.asarray(ids[1:])]
-        return chosen
+        events = self._ask(ids, Wants.LOGPROBS, SamplingParams(prompt_logprobs=0))
+        tokens = [token for event in events if isinstance(event, PromptLogprobs) for token in event.tokens]
+        return np.array([token.logprob for token in tokens], np.float64)
 
     def close(self) -> None:
-        """Free the weights and the cache. Anything but another close fails afterwards."""
-        self._engine = None
+        """End what runs and free the weights and the cache. Anything but another close fails afterwards."""
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.close()
 
     def __enter__(self) -> LLM:
         return self
@@ -193,24 +297,64 @@ class LLM:
             raise ValueError("this LLM has been closed")
         return self._engine
 
-    def _collect(self, prompt: Prompt, prompt_ids: list[int], params: SamplingParams) -> RequestOutput:
-        pieces = list(self.pieces(prompt_ids, params))
-        finish = pieces[-1].finish
-        output = CompletionOutput(
-            index=0,
-            text="".join(piece.text for piece in pieces),
-            token_ids=[piece.event.token_id for piece in pieces],
-            logprobs=None if params.logprobs is None else [self._logprobs(piece.event) for piece in pieces],
-            finish_reason=finish.value if finish else None,
-        )
-        return RequestOutput(prompt if isinstance(prompt, str) else None, prompt_ids, [output])
+    def _guide_of(self) -> Callable[[SamplingParams], Mask] | None:
+        """What makes guides; it reads the vocabulary when the first is made."""
+        if self._tokenizer is None or not self._eos_ids:
+            return None
+        compiler = GuideCompiler(self._tokenizer, self.config.vocab_size, self._eos_ids)
 
-    def _logprobs(self, event: TokenEvent) -> dict[int, Logprob]:
-        assert event.logprob is not None
-        ranks = {token_id: rank for rank, (token_id, _) in enumerate(event.top_logprobs, 1)}
-        values = {event.token_id: event.logprob, **dict(event.top_logprobs)}
-        text = self._tokenizer.token_text if self._tokenizer else lambda _: None
-        return {i: Logprob(value, ranks.get(i), text(i)) for i, value in values.items()}
+        def guide_of(params: SamplingParams) -> Mask:
+            assert params.structured_outputs is not None
+            return compiler.compile(params.structured_outputs)
+
+        return guide_of
+
+    def _submit_all(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None,
+        priority: int | Sequence[int],
+        on_end: Callable[[], object] = lambda: None,
+    ) -> Answers:
+        engine, many = self._open(), _as_list(prompts)
+        params = _for_each("sampling_params", sampling_params or SamplingParams(), len(many))
+        priorities = _for_each("priority", priority, len(many))
+        encoded = [self.encode(prompt) for prompt in many]
+        for ids in encoded:
+            engine.check(ids)
+        answers = Answers(engine, on_end)
+        try:
+            for prompt, ids, p, number in zip(many, encoded, params, priorities, strict=True):
+                answers.submit(prompt if isinstance(prompt, str) else None, ids, p, number, self._tokenizer)
+        except BaseException:
+            answers.cancel()
+            raise
+        answers.all_submitted()
+        return answers
+
+    def _ask(self, ids: Sequence[int], wants: Wants, params: SamplingParams) -> list[Event]:
+        """All events of a request that generates nothing."""
+        engine, events = self._open(), list[Event]()
+        ended = threading.Event()
+
+        def take(event: Event) -> bool:
+            events.append(event)
+            if isinstance(event, Failure) or (isinstance(event, PromptLogprobs | PromptRows) and event.last):
+                ended.set()
+            return False
+
+        request_id = engine.submit(Request(tuple(int(i) for i in ids), params, wants=wants), take)
+        try:
+            ended.wait()
+        finally:
+            engine.cancel(request_id)
+        if isinstance(last := events[-1], Failure):
+            raise last.error
+        return events
+
+    def _rows(self, ids: Sequence[int], wants: Wants) -> NDArray[np.float32]:
+        events = self._ask(ids, wants, SamplingParams())
+        return np.concatenate([event.values for event in events if isinstance(event, PromptRows)])
 
 
 def pick_backend(device: str, threads: int | None) -> Ops:
@@ -229,6 +373,14 @@ def pick_context(config: ModelConfig, asked: int | None) -> int:
     return asked
 
 
+def _replay_mode() -> str:
+    """What GRISTMILL_REPLAY says. ValueError before anything is loaded."""
+    mode = os.environ.get("GRISTMILL_REPLAY", "on")
+    if mode not in REPLAY:
+        raise ValueError(f"GRISTMILL_REPLAY must be one of {', '.join(REPLAY)}, not {mode!r}")
+    return mode
+
+
 def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
     if isinstance(prompts, str):
         return [prompts]
@@ -238,9 +390,24 @@ def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
     return [item for item in items if isinstance(item, str | Sequence)]
 
 
-def _as_params(given: SamplingParams | Sequence[SamplingParams] | None, n: int) -> list[SamplingParams]:
-    if given is None or isinstance(given, SamplingParams):
-        return [given or SamplingParams()] * n
+def _for_each(field: str, given: T | Sequence[T], n: int) -> list[T]:
+    if not isinstance(given, Sequence):
+        return [given] * n
     if len(given) != n:
-        raise ValueError(f"{len(given)} sampling_params for {n} prompts; give one for all or one for each")
+        raise ValueError(f"{len(given)} {field} for {n} prompts; give one for all or one for each")
     return list(given)
+
+
+def spare_memory(n_bytes: int) -> int:
+    """Four fifths of the memory that is free once n_bytes more of it are taken; a GiB where the system does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        available = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        return 2**30
+    return max(0, available - n_bytes) * 4 // 5
+
+
+def _check_count(field: str, value: int) -> None:
+    if not 1 <= value <= 4096:
+        raise ValueError(f"{field} must be between 1 and 4096, not {value}")

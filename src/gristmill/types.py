@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -49,21 +51,86 @@ class ModelConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class StructuredOutputsParams:
+    """What an answer must look like: exactly one of json, regex, choice, grammar, json_object; names as in vLLM.
+
+    json                    a JSON schema as text, or a dict which is kept as text (so that params stay hashable)
+    regex                   the whole answer must match; syntax of Rust's regex crate, without look-around
+    choice                  the answer is one of these strings
+    grammar                 Lark text as llguidance understands it; it begins at the rule `start`
+    json_object             any JSON object
+    disable_any_whitespace  json, json_object: no white space between tokens of JSON
+    whitespace_pattern      json, json_object: a regex for the white space at one place; None allows any
+    Raises ValueError for none or several constraints, and for a json that cannot be written as text.
+    """
+
+    json: str | dict[str, Any] | None = None
+    regex: str | None = None
+    choice: tuple[str, ...] | None = None
+    grammar: str | None = None
+    json_object: bool | None = None
+    disable_any_whitespace: bool = False
+    whitespace_pattern: str | None = None
+
+    def __post_init__(self) -> None:
+        self._make_hashable()
+        for name in ("json", "regex", "grammar", "whitespace_pattern"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, str):
+                raise ValueError(f"structured_outputs.{name} must be text, not {type(value).__name__}")
+        constraints = {"json": self.json, "regex": self.regex, "choice": self.choice, "grammar": self.grammar}
+        given = [name for name, value in constraints.items() if value is not None]
+        given += ["json_object"] if self.json_object else []
+        if len(given) != 1:
+            raise ValueError(
+                "structured_outputs needs exactly one of json, regex, choice, grammar, json_object;"
+                f" {' and '.join(given) or 'none'} was given"
+            )
+        if given[0] not in ("json", "json_object") and (self.disable_any_whitespace or self.whitespace_pattern):
+            raise ValueError(f"structured_outputs: white space options are for json and json_object, not {given[0]}")
+        if self.disable_any_whitespace and self.whitespace_pattern:
+            raise ValueError("structured_outputs: disable_any_whitespace contradicts whitespace_pattern; leave one out")
+
+    def _make_hashable(self) -> None:
+        if isinstance(self.json, dict):
+            try:
+                object.__setattr__(self, "json", json.dumps(self.json, allow_nan=False))
+            except (TypeError, ValueError, RecursionError) as error:
+                raise ValueError(f"structured_outputs.json cannot be written as JSON: {error}") from None
+        if self.choice is not None:
+            if isinstance(self.choice, str) or not all(isinstance(c, str) for c in self.choice) or not self.choice:
+                raise ValueError("structured_outputs.choice must be a list of at least one string")
+            object.__setattr__(self, "choice", tuple(self.choice))
+
+
+@dataclass(frozen=True, slots=True)
 class SamplingParams:
     """How to choose tokens; names and meanings as in vLLM.
 
-    temperature  0 is greedy
-    top_k        0 keeps all; top_p 1 keeps all; min_p 0 keeps all. Temperature is applied first
-    seed         None draws a fresh one for each request
-    max_tokens   None generates until a stop or the end of the context
-    stop         strings that end the text; they are not part of it
-    logprobs     None, or how many alternatives to report beside each chosen token
+    n                    answers to one prompt; the i-th (from 0) is the one that the seed plus i would give
+    temperature          0 is greedy
+    top_k                0 keeps all; top_p 1 keeps all; min_p 0 keeps all. Temperature is applied first
+    repetition_penalty   divides positive and multiplies negative logits of ids in the prompt or the answer
+    presence_penalty     is taken from the logits of ids in the answer, frequency_penalty as often as they are there
+    logit_bias           added to the logits of ids, before penalties and temperature
+    seed                 None draws a fresh one for each request
+    max_tokens           None generates until a stop or the end of the context
+    min_tokens           so many tokens before any that would end the answer can be chosen
+    stop                 strings that end the text; they are not part of it
+    logprobs             None, or how many alternatives to report beside each chosen token
+    prompt_logprobs      the same for each token of the prompt after the first
+    structured_outputs   None, or what the answer must look like
     """
 
+    n: int = 1
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
     min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] | None = None
     seed: int | None = None
     max_tokens: int | None = 16
     min_tokens: int = 0
@@ -71,16 +138,25 @@ class SamplingParams:
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    structured_outputs: StructuredOutputsParams | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.stop, str):
             object.__setattr__(self, "stop", (self.stop,))
         object.__setattr__(self, "stop", tuple(self.stop))
         object.__setattr__(self, "stop_token_ids", tuple(self.stop_token_ids))
+        _check("n", self.n, 1, 128)
         _check("temperature", self.temperature, 0.0, 100.0)
         _check("top_k", self.top_k, 0, 2**31 - 1)
         _check("top_p", self.top_p, 0.0, 1.0, open_low=True)
         _check("min_p", self.min_p, 0.0, 1.0)
+        _check("repetition_penalty", self.repetition_penalty, 0.0, 100.0, open_low=True)
+        _check("presence_penalty", self.presence_penalty, -2.0, 2.0)
+        _check("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
+        for token_id, bias in (self.logit_bias or {}).items():
+            _check("logit_bias: a token id", token_id, 0, 2**31 - 1)
+            _check(f"logit_bias of token {token_id}", bias, -100.0, 100.0)
         _check("min_tokens", self.min_tokens, 0, 2**31 - 1)
         if self.max_tokens is not None:
             _check("max_tokens", self.max_tokens, 1, 2**31 - 1)
@@ -88,6 +164,15 @@ class SamplingParams:
             _check("seed", self.seed, -(2**63), 2**64 - 1)
         if self.logprobs is not None:
             _check("logprobs", self.logprobs, 0, 1000)
+        if self.prompt_logprobs is not None:
+            _check("prompt_logprobs", self.prompt_logprobs, 0, 1000)
+        if self.max_tokens is not None and self.min_tokens > self.max_tokens:
+            raise ValueError(f"min_tokens ({self.min_tokens}) must not be over max_tokens ({self.max_tokens})")
+        guided = self.structured_outputs
+        if guided is not None and not isinstance(guided, StructuredOutputsParams):
+            raise ValueError(f"structured_outputs must be StructuredOutputsParams, not {type(guided).__name__}")
+        if guided is not None and self.min_tokens:
+            raise ValueError("min_tokens cannot be kept together with structured_outputs, which say when to end")
         if any(not s for s in self.stop):
             raise ValueError("stop: an empty string would stop at once; leave it out")
 
@@ -107,30 +192,63 @@ class Finish(Enum):
     ABORT = "abort"
 
 
+class Wants(Enum):
+    """What a request is after: an answer, or what the model computes for each token of the prompt."""
+
+    TOKENS = "tokens"
+    LOGPROBS = "log-probabilities"
+    LOGITS = "logits"
+    HIDDEN = "hidden states"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What somebody asks of the engine.
+
+    priority    lower is served first; equal ones in the order in which they came
+    cache_salt  requests share what the cache holds of equal beginnings only where their salts are equal
+    wants       for all but TOKENS nothing is generated, and of `params` only prompt_logprobs matters
+    """
+
+    prompt_ids: tuple[int, ...]
+    params: SamplingParams
+    priority: int = 0
+    cache_salt: str = ""
+    wants: Wants = Wants.TOKENS
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Everything that changes from step to step, as backend arrays, complete when constructed.
 
-    T tokens of S sequences (a sequence's tokens are consecutive rows), R rows to compute logits for.
+    T tokens of S sequences (a sequence's tokens are consecutive rows), R rows to compute logits for. Layers that see
+    equally far are a group; what differs between groups is a tuple of arrays, one for each.
 
     tokens        int32 [T]
     positions     int32 [T]       absolute position of each token in its sequence
-    slots         int32 [T]       where the token's k and v go: block id * block size + offset
+    slots         (int32 [T],)    where the token's k and v go: block id * block size + offset
     query_start   int32 [S + 1]   rows query_start[s] .. query_start[s + 1] belong to sequence s
     seq_lens      int32 [S]       tokens in the cache after this step
-    block_tables  int32 [S, B]    block ids of each sequence in order; unused entries are 0
+    block_tables  (int32 [S, B],) block ids of each sequence in order; unused entries are 0
     sample_rows   int32 [R]       rows whose logits are wanted
     and for each of these rows, how its next token is chosen (see SamplingParams):
     temperature float32 [R], top_k int32 [R], top_p float32 [R], min_p float32 [R], seeds uint64 [R],
     next_positions int64 [R] (of the token to be chosen: randomness depends on seed and position alone)
+    and what changes logits before that, arrays without elements where no row asks for it:
+    penalties      float32 [R, 3]  repetition, presence, frequency
+    listed_start   int32 [R + 1]   ids listed_start[r] .. listed_start[r + 1] are row r's
+    listed_ids     int32 [N]       each with its bias and its count: -1 for an id that was not seen, 0 for one in the
+    listed_counts  int32 [N]       prompt alone, n for one that is n times in the answer
+    listed_bias    float32 [N]
+    masks          uint32 [R, ceil(vocab_size / 32)]  bit i % 32 of word i // 32 allows id i
     """
 
     tokens: Any
     positions: Any
-    slots: Any
+    slots: tuple[Any, ...]
     query_start: Any
     seq_lens: Any
-    block_tables: Any
+    block_tables: tuple[Any, ...]
     sample_rows: Any
     temperature: Any
     top_k: Any
@@ -138,13 +256,57 @@ class Batch:
     min_p: Any
     seeds: Any
     next_positions: Any
+    penalties: Any
+    listed_start: Any
+    listed_ids: Any
+    listed_counts: Any
+    listed_bias: Any
+    masks: Any
 
 
 @dataclass(frozen=True, slots=True)
 class TokenEvent:
-    """One generated token, and where they were asked for the logprobs of it and of its alternatives (id, logprob)."""
+    """One generated token; the last one carries `finish`.
+
+    logprob, rank, top_logprobs  of the model's own distribution, where they were asked for: the token's, its rank from
+                                 1, and those of the likeliest (id, logprob) in order
+    n_cached                     tokens of the prompt that needed no computing
+    """
 
     token_id: int
     finish: Finish | None
     logprob: float | None = None
+    rank: int | None = None
     top_logprobs: tuple[tuple[int, float], ...] = ()
+    n_cached: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PromptLogprobs:
+    """Of prompt tokens start, start + 1, ..., each given those before it. last: whether there are no more."""
+
+    start: int
+    tokens: tuple[TokenEvent, ...]
+    last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PromptRows:
+    """What was asked for of prompt positions start, start + 1, ...: float32 [n, vocab_size] or [n, d_model].
+
+    last  whether there are no more
+    """
+
+    start: int
+    values: Any
+    last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The request ends without an answer, for this reason."""
+
+    error: BaseException
+
+
+Event = TokenEvent | PromptLogprobs | PromptRows | Failure

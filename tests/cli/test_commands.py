@@ -11,6 +11,11 @@ from pathlib import Path
 import pytest
 import small_model
 
+from gristmill.formats.open import open_checkpoint
+from gristmill.formats.quantize import quantize_type
+from gristmill.models.build import build
+from gristmill.ops.cpu import CpuOps
+
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
@@ -46,6 +51,19 @@ def test_generate_json_has_every_field(model: str) -> None:
     assert report["stats"]["output_tokens"] == len(report["output_ids"]) == len(report["logprobs"])
     again = run("generate", "-m", model, "-n", "5", "--seed", "1", "--json", "-p", "abc")
     assert json.loads(again.stdout)["output_ids"] == report["output_ids"]
+
+
+def test_generate_chats_through_a_template(model: str, tmp_path: Path) -> None:
+    (tmp_path / "t.jinja").write_text("{% for m in messages %}[{{ m.role }}: {{ m.content }}]{% endfor %}>")
+    given = ("generate", "-m", model, "--chat-template", str(tmp_path / "t.jinja"), "--json", "-n", "3", "-p", "hi")
+    said = ("[user: hi]>", "[system: be brief][user: hi]>")
+    for args, text in zip((("--chat",), ("--system", "be brief")), said, strict=True):
+        ids = json.loads(run(*given, *args).stdout)["prompt_ids"]
+        decoded = run("tokenize", "-m", model, "--decode", stdin=" ".join(map(str, ids))).stdout
+        assert decoded.strip().removeprefix("<s>").strip() == text
+    refused = run("generate", "-m", model, "--chat", "-p", "hi")
+    assert refused.returncode == 1
+    assert "chat template" in refused.stderr
 
 
 def test_generate_takes_ids_and_environment(model: str) -> None:
@@ -100,6 +118,32 @@ def test_inspect_shows_tensors_and_memory(model: str) -> None:
     text = run("inspect", model).stdout
     assert "layers.1.attention.wq.weight" in text
     assert "together" in text
+
+
+@pytest.mark.parametrize("name", ["int8", "q8_0"])
+def test_inspect_knows_what_quantizing_saves(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Next to what the packed matrices really take, of which the last panel's missing rows are the difference."""
+    monkeypatch.setattr(small_model, "DIM", 256)
+    path = small_model.write(tmp_path)
+    plain, quantized = (
+        json.loads(run("inspect", str(path), "--json", "--quantize", to).stdout) for to in ("none", name)
+    )
+    decoder = build(open_checkpoint(path), CpuOps(1), quantize=quantize_type(name))
+    linears = [w for layer in decoder.layers for w in (layer.qkv, layer.o, layer.gate_up, layer.down)]
+    packed = sum(w.n_bytes for w in {id(w): w for w in (decoder.embed, decoder.head, *linears)}.values())
+    norms = 4 * 256 * (2 * len(decoder.layers) + 1)
+    assert quantized["memory"]["weights_bytes"] == pytest.approx(packed + norms, rel=0.05)
+    assert quantized["memory"]["weights_bytes"] < plain["memory"]["weights_bytes"]
+    assert quantized["tensors"] == plain["tensors"]
+    assert name in quantized["memory"]["bytes_by_type"]
+    assert f"{name} " in run("inspect", str(path), "--quantize", name).stdout
+
+
+def test_a_bad_replay_mode_names_its_variable(model: str) -> None:
+    done = run("generate", "-m", model, "-p", "a", env={"GRISTMILL_REPLAY": "often"})
+    assert done.returncode in (1, 2)
+    assert "GRISTMILL_REPLAY must be one of on, off, check, not 'often'" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_tokenize_and_back(model: str) -> None:

@@ -11,12 +11,13 @@ from engine_models import checkpoint
 from instruction_sets import isas
 from numpy.typing import NDArray
 
-from gristmill.engine.batch import Part, build
+from gristmill.engine.batch import build
 from gristmill.engine.runner import Runner
+from gristmill.engine.scheduler import Part
 from gristmill.engine.sequence import Sequence
 from gristmill.formats.open import open_checkpoint
 from gristmill.formats.quantize import quantize_type
-from gristmill.kv.cache import allocate
+from gristmill.kv.cache import allocate, windows_of
 from gristmill.models.build import build as build_decoder
 from gristmill.ops.cpu import CpuOps
 from gristmill.ops.interface import BLOCK_SIZE
@@ -43,12 +44,14 @@ class Machine:
         self.ops = CpuOps(threads, isa)
         decoder = build_decoder(open_checkpoint(path), self.ops, quantize=quantize_type(quantize))
         self.vocab_size = decoder.config.vocab_size
-        self.runner = Runner(decoder, self.ops, allocate(self.ops, decoder.config, N_BLOCKS, kv_type))
+        self.n_groups = len(windows_of(decoder.config))
+        n_blocks = [N_BLOCKS] * self.n_groups
+        self.runner = Runner(decoder, self.ops, allocate(self.ops, decoder.config, n_blocks, kv_type))
         self._free = [int(b) for b in np.random.default_rng(seed).permutation(N_BLOCKS)]
 
     def sequence(self, tokens: list[int]) -> Sequence:
         blocks = [self._free.pop() for _ in range(-(-len(tokens) // BLOCK_SIZE))]
-        return Sequence(tokens, len(tokens), SamplingParams(), 0, block_ids=blocks)
+        return Sequence(0, tokens, len(tokens), SamplingParams(), 0, frozenset(), 1, block_ids=[blocks] * self.n_groups)
 
     def step(self, work: list[tuple[Sequence, int]]) -> list[NDArray[np.float32]]:
         """Logits of all tokens of each part."""

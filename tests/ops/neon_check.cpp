@@ -102,7 +102,8 @@ static bool check_attention(const Kernels& neon, const Kernels& portable, int n_
     for (int r = 0; r < n_rows; r++) qs.push_back(&q[size_t(r) * head_dim]), positions.push_back(n_keys - n_rows + r);
     KvLayer kv{reinterpret_cast<uint8_t*>(k16.data()), reinterpret_cast<uint8_t*>(v16.data()), KvType::F16, 1, head_dim, v_dim};
     AttentionRows rows{qs.data(), positions.data(), n_rows, 0, 1, 40, blocks.data(), 0.2f};
-    kernels->attention_segment(kv, rows, 0, states.data(), scratch.data());
+    kernels->attention_queries(kv, rows, scratch.data());
+    kernels->attention_segment(kv, rows, 0, states.data(), nullptr, scratch.data());
     for (int r = 0; r < n_rows; r++) {
       std::vector<float> total(width);
       total[0] = 0.3f, total[1] = 1.0f;  // a sink

@@ -43,7 +43,7 @@ def batch_of(lengths: list[tuple[int, int]], n_blocks: int, seed: int = 0) -> Ba
     none = np.zeros(0, np.float32)
     flat = np.concatenate(positions).astype(np.int32)
     where = np.concatenate(slots).astype(np.int32)
-    return Batch(flat, flat, where, starts, lens, tables, none, none, none, none, none, none, none)
+    return Batch(flat, flat, (where,), starts, lens, (tables,), *[none] * 13)
 
 
 def whole(batch: Batch) -> Batch:
@@ -51,7 +51,8 @@ def whole(batch: Batch) -> Batch:
     lens = [int(n) for n in batch.seq_lens]
     positions = np.concatenate([np.arange(n) for n in lens]).astype(np.int32)
     owner = np.repeat(np.arange(len(lens)), lens)
-    slots = (batch.block_tables[owner, positions // BLOCK_SIZE] * BLOCK_SIZE + positions % BLOCK_SIZE).astype(np.int32)
+    blocks = batch.block_tables[0][owner, positions // BLOCK_SIZE]
+    slots = ((blocks * BLOCK_SIZE + positions % BLOCK_SIZE).astype(np.int32),)
     starts = np.cumsum([0, *lens]).astype(np.int32)
     return replace(batch, tokens=positions, positions=positions, slots=slots, query_start=starts)
 
@@ -84,7 +85,7 @@ def filled(ops: CpuOps | ReferenceOps, shape: Shape, kv_type: str, batch: Batch,
         kv.fill(fill)
     everything = whole(batch)
     qkv = np.random.default_rng(9).normal(size=(len(everything.positions), shape.width)).astype(np.float32)
-    store(ops, shape, kv, qkv, everything.slots)
+    store(ops, shape, kv, qkv, everything.slots[0])
     return kv
 
 
@@ -113,8 +114,8 @@ def test_attention(cpu: CpuOps, kv_type: str, shape: Shape, step: str, window: i
     q = queries(shape, len(batch.positions))
     sinks = np.random.default_rng(2).normal(size=shape.heads).astype(np.float32) if with_sinks else None
     exact = filled(REFERENCE, shape, "q8_0" if kv_type == "q8_0" else "f32", batch)
-    expected = REFERENCE.attention(q, exact, batch, window, sinks)  # type: ignore[arg-type]
-    actual = cpu.attention(q, filled(cpu, shape, kv_type, batch), batch, window, sinks)  # type: ignore[arg-type]
+    expected = REFERENCE.attention(q, exact, batch, batch.block_tables[0], window, sinks)  # type: ignore[arg-type]
+    actual = cpu.attention(q, filled(cpu, shape, kv_type, batch), batch, batch.block_tables[0], window, sinks)  # type: ignore[arg-type]
     assert np.abs(actual - expected).max() < tolerance(cpu, kv_type)
 
 
@@ -126,9 +127,9 @@ def test_attention_never_reads_what_no_one_wrote(cpu: CpuOps, kv_type: str, step
     q = queries(shape, len(batch.positions))
     clean, poisoned = (filled(cpu, shape, kv_type, batch, fill) for fill in (0, 0xFF))
     for window in (0, 19):
-        expected = cpu.attention(q, clean, batch, window, None)  # type: ignore[arg-type]
+        expected = cpu.attention(q, clean, batch, batch.block_tables[0], window, None)  # type: ignore[arg-type]
         assert np.isfinite(expected).all()
-        np.testing.assert_array_equal(cpu.attention(q, poisoned, batch, window, None), expected)  # type: ignore[arg-type]
+        np.testing.assert_array_equal(cpu.attention(q, poisoned, batch, batch.block_tables[0], window, None), expected)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kv_type", KV_TYPES)
@@ -139,17 +140,19 @@ def test_any_cut_gives_the_same_bits(cpu: CpuOps, kv_type: str, shape: Shape, wi
     batch = batch_of([(0, 1100), (0, 530)], N_BLOCKS)
     q = queries(shape, 1630)
     kv = filled(cpu, shape, kv_type, batch)
-    at_once = cpu.attention(q, kv, batch, window, None)  # type: ignore[arg-type]
+    at_once = cpu.attention(q, kv, batch, batch.block_tables[0], window, None)  # type: ignore[arg-type]
     for threads in (1, 2, 5):
         ops = CpuOps(threads, cpu.isa)
         for first, last in [(0, 530), (530, 533), (533, 534), (1023, 1024), (1024, 1025), (1050, 1100), (1099, 1100)]:
             both = last <= 530 or threads == 5
             part = batch_of([(first, last - first), (first % 500, 17)][: 1 + both], N_BLOCKS)
-            part = replace(part, block_tables=batch.block_tables[: 1 + both])
+            part = replace(part, block_tables=(batch.block_tables[0][: 1 + both],))
             rows = np.arange(first, last)
             if both:
                 rows = np.concatenate([rows, 1100 + first % 500 + np.arange(17)])
-            np.testing.assert_array_equal(ops.attention(q[rows], kv, part, window, None), at_once[rows])  # type: ignore[arg-type]
+            np.testing.assert_array_equal(
+                ops.attention(q[rows], kv, part, part.block_tables[0], window, None), at_once[rows]
+            )  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kv_type", KV_TYPES)
@@ -165,8 +168,8 @@ def test_store_qkv(cpu: CpuOps, kv_type: str, with_norms: bool) -> None:
     for ops in (cpu, REFERENCE):
         kv = ops.kv_layer(10, shape.kv_heads, shape.head_dim, kv_type)
         angles = ops.rope_angles(batch.positions, rope)
-        q.append(ops.store_qkv(qkv, norms[0], norms[1], 1e-5, angles, kv, batch.slots))  # type: ignore[arg-type]
-        y.append(ops.attention(q[-1], kv, batch, 0, None))  # type: ignore[arg-type]
+        q.append(ops.store_qkv(qkv, norms[0], norms[1], 1e-5, angles, kv, batch.slots[0]))  # type: ignore[arg-type]
+        y.append(ops.attention(q[-1], kv, batch, batch.block_tables[0], 0, None))  # type: ignore[arg-type]
     np.testing.assert_allclose(q[0], q[1], rtol=1e-5, atol=1e-5)
     assert np.abs(y[0] - y[1]).max() < 3 * tolerance(cpu, kv_type)
 
@@ -180,8 +183,8 @@ def test_one_key_gives_its_value(cpu: CpuOps) -> None:
     for kv_type in KV_TYPES:
         kv = cpu.kv_layer(4, 2, 96, kv_type)
         kv.fill(0xFF)
-        store(cpu, shape, kv, qkv, batch.slots)
-        y = cpu.attention(queries(shape, 40), kv, batch, 1, None)
+        store(cpu, shape, kv, qkv, batch.slots[0])
+        y = cpu.attention(queries(shape, 40), kv, batch, batch.block_tables[0], 1, None)
         np.testing.assert_array_equal(y, qkv[:, -192:])
 
 
@@ -189,7 +192,7 @@ def test_a_wrong_argument_is_an_error_and_not_a_crash(cpu: CpuOps) -> None:
     batch = batch_of([(0, 5)], 8)
     kv = cpu.kv_layer(1, 2, 16, "f16")
     with pytest.raises(ValueError, match="block id"):
-        cpu.attention(np.ones((5, 64), np.float32), kv, batch, 0, None)
+        cpu.attention(np.ones((5, 64), np.float32), kv, batch, batch.block_tables[0], 0, None)
     with pytest.raises(ValueError, match="slot"):
         store(cpu, Shape(2, 2, 16), kv, np.ones((1, 96), np.float32), np.array([16], np.int32))
     with pytest.raises(ValueError, match="head_dim"):

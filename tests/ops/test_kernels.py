@@ -14,7 +14,7 @@ from gristmill.formats.dequantize import dequantize
 from gristmill.formats.qtypes import QType
 from gristmill.formats.quantize import quantize
 from gristmill.ops.cpu import CpuOps
-from gristmill.ops.reference import ReferenceOps, sample, uniform
+from gristmill.ops.reference import ReferenceOps
 
 REFERENCE = ReferenceOps()
 FLOATS = (QType.F32, QType.F16, QType.BF16)
@@ -225,39 +225,6 @@ def test_moe(cpu: CpuOps, qtype: QType, n_tokens: int) -> None:
     # int8 activations cost about a percent of the largest output
     tolerance = 1e-5 if qtype is QType.F32 else 0.02
     assert np.abs(results[0] - results[1]).max() <= tolerance * np.abs(results[1]).max()
-
-
-def test_the_random_numbers_are_the_reference_s() -> None:
-    for seed, position in [(0, 0), (1, 2), (2**64 - 1, 17), (12345, 2**31)]:
-        assert _kernels.uniform(seed, position) == uniform(seed, position)
-
-
-def test_sampling_equals_the_reference(cpu: CpuOps) -> None:
-    rng = np.random.default_rng(0)
-    n = 2000
-    logits = (rng.normal(size=(n, 50)) * 3).astype(np.float32)
-    temperature = rng.choice([0.0, 0.5, 1.0, 1.7], n).astype(np.float32)
-    top_k = rng.choice([0, 1, 5, 100], n).astype(np.int32)
-    top_p = rng.choice([1.0, 0.9, 0.3], n).astype(np.float32)
-    min_p = rng.choice([0.0, 0.05, 1.0], n).astype(np.float32)
-    seeds, positions = rng.integers(0, 2**63, n).astype(np.uint64), rng.integers(0, 1000, n)
-    actual = cpu._native.sample(logits, temperature, top_k, top_p, min_p, seeds, positions).tolist()
-    params = zip(logits, temperature, top_k, top_p, min_p, seeds, positions, strict=True)
-    assert actual == [
-        sample(row, *map(float, (t,)), int(k), float(p), float(m), int(s), int(q)) for row, t, k, p, m, s, q in params
-    ]
-
-
-def test_sampling_follows_the_distribution(cpu: CpuOps) -> None:
-    """Chi-square at one in a million against the exact probabilities."""
-    n, probabilities = 20000, np.array([0.4, 0.3, 0.2, 0.07, 0.03])
-    logits = np.tile(np.log(probabilities).astype(np.float32), (n, 1))
-    ones = np.ones(n, np.float32)
-    ids = cpu._native.sample(
-        logits, ones, np.zeros(n, np.int32), ones, 0 * ones, np.full(n, 7, np.uint64), np.arange(n, dtype=np.int64)
-    )
-    counts = np.bincount(ids, minlength=5)
-    assert ((counts - n * probabilities) ** 2 / (n * probabilities)).sum() < 33.4
 
 
 def test_a_wrong_shape_is_an_error_and_not_a_crash(cpu: CpuOps) -> None:

@@ -18,11 +18,12 @@ import numpy as np
 
 from gristmill.bench.machine import Machine
 from gristmill.bench.work import LinearCost, ModelCost, Span, Work, step_work
-from gristmill.engine.batch import Part, build
-from gristmill.engine.engine import PROMPT_CHUNK
+from gristmill.engine.batch import build
+from gristmill.engine.engine import STEP_TOKENS
 from gristmill.engine.runner import Runner
+from gristmill.engine.scheduler import Part
 from gristmill.engine.sequence import Sequence as EngineSequence
-from gristmill.kv.cache import KvCache, allocate, block_bytes
+from gristmill.kv.cache import KvCache, allocate, block_bytes, windows_of
 from gristmill.models.decoder import Decoder
 from gristmill.ops.interface import BLOCK_SIZE, Ops
 from gristmill.types import ModelConfig, SamplingParams
@@ -135,7 +136,9 @@ class ModelBench:
         self._cost = model_cost(decoder, kv_type)
         self._arithmetic = main_arithmetic(decoder)
         self._ops = {count: ops_of(count) for count in {case.threads for case in cases}}
-        self._kv = allocate(next(iter(self._ops.values())), decoder.config, n_blocks, kv_type)
+        self._n_groups = len(windows_of(decoder.config))
+        n_blocks_of = [n_blocks] * self._n_groups
+        self._kv = allocate(next(iter(self._ops.values())), decoder.config, n_blocks_of, kv_type)
         _fill(self._kv)
 
     def run(self, case: Case, repetitions: int) -> Row:
@@ -162,12 +165,15 @@ class ModelBench:
         vocab_size, n_blocks = self._decoder.config.vocab_size, _blocks(case)
         return [
             EngineSequence(
+                request_id=i,
                 tokens=np.random.default_rng(i).integers(0, vocab_size, n).tolist(),
                 n_prompt=n,
                 params=GREEDY,
                 seed=i,
+                stop_ids=frozenset(),
+                max_output=case.n_tokens,
                 n_computed=case.depth,
-                block_ids=list(range(i * n_blocks, (i + 1) * n_blocks)),
+                block_ids=[list(range(i * n_blocks, (i + 1) * n_blocks))] * self._n_groups,
             )
             for i in range(case.batch)
         ]
@@ -188,8 +194,8 @@ def work_of(cost: ModelCost, case: Case) -> Work:
     if case.kind == "tg":
         steps = [([Span(case.depth + i, 1)] * case.batch, case.batch) for i in range(case.n_tokens)]
     else:
-        starts = range(0, case.n_tokens, PROMPT_CHUNK)
-        sizes = [min(PROMPT_CHUNK, case.n_tokens - start) for start in starts]
+        starts = range(0, case.n_tokens, STEP_TOKENS)
+        sizes = [min(STEP_TOKENS, case.n_tokens - start) for start in starts]
         steps = [
             ([Span(case.depth + start, n)], int(start + n == case.n_tokens))
             for start, n in zip(starts, sizes, strict=True)
@@ -218,7 +224,7 @@ def _row(case: Case, seconds: Sequence[float], work: Work, read_limit: float, pe
 
 def _compute_prompt(sequence: EngineSequence, runner: Runner, ops: Ops) -> None:
     while missing := len(sequence.tokens) - sequence.n_computed:
-        n = min(PROMPT_CHUNK, missing)
+        n = min(STEP_TOKENS, missing)
         batch = build([Part(sequence, n, int(n == missing))], ops)
         if n == missing:
             runner.step(batch)

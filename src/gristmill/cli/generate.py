@@ -11,7 +11,8 @@ import click
 
 from gristmill.cli import options
 from gristmill.cli.loading import load
-from gristmill.llm import LLM, Piece
+from gristmill.llm import LLM
+from gristmill.outputs import Piece
 from gristmill.types import SamplingParams
 
 _EXAMPLES = """
@@ -20,6 +21,7 @@ Examples:
   gristmill generate -m model.gguf -p "Once upon a time" -n 100
   echo "The sea was" | gristmill generate -m stories15M.bin --temp 0
   gristmill generate -m model.gguf --prompt-ids 1,9038,2501 --json
+  gristmill generate -m model.gguf --chat -p "What is a gristmill?" --system "Answer in one sentence."
 """
 
 
@@ -27,6 +29,9 @@ Examples:
 @options.model
 @options.option("-p", "--prompt", help="text to continue [default: read from stdin]")
 @options.option("--prompt-ids", help="token ids instead of text: 1,2,3")
+@options.option("--chat", is_flag=True, help="the prompt is a user's message; the model's chat template goes around it")
+@options.option("--system", help="system message of the chat; implies --chat")
+@options.option("--chat-template", help="a Jinja2 file to use instead of the model's own template")
 @options.option("-n", "--max-tokens", type=int, default=256, help="most tokens to write; -1: until the context is full")
 @options.option("--temp", type=float, default=0.8, help="0 always takes the likeliest token")
 @options.option("--top-k", type=int, default=40, help="keep the k likeliest; 0 keeps all")
@@ -47,6 +52,9 @@ def generate(
     model: str,
     prompt: str | None,
     prompt_ids: str | None,
+    chat: bool,
+    system: str | None,
+    chat_template: str | None,
     max_tokens: int,
     temp: float,
     top_k: int,
@@ -67,6 +75,9 @@ def generate(
     """Continue a text."""
     if prompt is not None and prompt_ids is not None:
         raise click.UsageError("give --prompt or --prompt-ids, not both")
+    chat = chat or system is not None
+    if chat and prompt_ids is not None:
+        raise click.UsageError("--chat and --system need text, not --prompt-ids")
     if logprobs is not None and not as_json:
         raise click.UsageError("--logprobs needs --json")
     params = SamplingParams(
@@ -82,10 +93,10 @@ def generate(
     )
     text = prompt if prompt is not None or prompt_ids is not None else sys.stdin.read()
     started = time.perf_counter()
-    llm = load(model, tokenizer, threads, context, kv_type, quantize, device)
+    llm = load(model, tokenizer, threads, context, kv_type, quantize, device, chat_template)
     loaded = time.perf_counter()
-    ids = llm.encode(text) if text is not None else _parse_ids(prompt_ids or "")
-    if not as_json and text is not None:
+    ids = _encode(llm, text, system, chat) if text is not None else _parse_ids(prompt_ids or "")
+    if not as_json and text is not None and not chat:
         _write(text)
     run = _Run(loaded - started)
     for piece in llm.pieces(ids, params):
@@ -147,6 +158,13 @@ class _Run:
             f"loaded in {s['load_s']:.2f} s · prompt {s['prompt_tokens']} tokens, {s['prompt_tokens_per_s']:.1f} tok/s"
             f" · output {s['output_tokens']} tokens, {s['output_tokens_per_s']:.1f} tok/s"
         )
+
+
+def _encode(llm: LLM, text: str, system: str | None, chat: bool) -> list[int]:
+    if not chat:
+        return llm.encode(text)
+    messages = [{"role": "system", "content": system}] if system is not None else []
+    return llm.encode_chat([*messages, {"role": "user", "content": text}])
 
 
 def _write(text: str) -> None:

@@ -15,10 +15,13 @@ from rich.table import Table
 from gristmill.cli import options
 from gristmill.formats.checkpoint import Checkpoint
 from gristmill.formats.open import open_checkpoint
+from gristmill.formats.qtypes import QType
+from gristmill.formats.quantize import quantize_type
 from gristmill.kv.cache import block_bytes
 from gristmill.llm import pick_context
-from gristmill.models.build import stored_bytes
+from gristmill.models.build import bytes_as_loaded, stored_bytes
 from gristmill.models.hyperparameters import read_config
+from gristmill.ops.cpu import N_EXACT
 from gristmill.ops.interface import BLOCK_SIZE
 from gristmill.types import ModelConfig
 
@@ -27,6 +30,7 @@ _EXAMPLES = """
 Examples:
   gristmill inspect model.gguf
   gristmill inspect model.gguf --ctx 32768 --slots 4
+  gristmill inspect model.safetensors --quantize int8
   gristmill inspect model.gguf --json
 """
 
@@ -36,19 +40,25 @@ Examples:
 @options.context
 @options.option("--slots", type=click.IntRange(1, 65536), default=1, help="sequences held at once")
 @options.kv_type
+@options.quantize
 @options.option("--tensors/--no-tensors", default=True, help="list every tensor")
 @options.as_json
-def inspect(model: str, context: int | None, slots: int, kv_type: str, tensors: bool, as_json: bool) -> None:
+def inspect(
+    model: str, context: int | None, slots: int, kv_type: str, quantize: str, tensors: bool, as_json: bool
+) -> None:
     """Show a model's metadata, tensors, types, and the memory it needs."""
+    target = quantize_type(quantize)
     checkpoint = open_checkpoint(Path(model))
-    report = _report(checkpoint, context, slots, kv_type)
+    report = _report(checkpoint, context, slots, kv_type, target)
     if as_json:
         click.echo(json.dumps(report, ensure_ascii=False))
     else:
         _print(report, tensors)
 
 
-def _report(checkpoint: Checkpoint, context: int | None, slots: int, kv_type: str) -> dict[str, Any]:
+def _report(
+    checkpoint: Checkpoint, context: int | None, slots: int, kv_type: str, target: QType | None
+) -> dict[str, Any]:
     rows, bytes_by_type, n_parameters = [], Counter[str](), 0
     for name in checkpoint.names():
         weight = checkpoint.get(name)
@@ -67,11 +77,13 @@ def _report(checkpoint: Checkpoint, context: int | None, slots: int, kv_type: st
     if rows:
         config = read_config(checkpoint)
         report["config"] = _config(config)
-        report["memory"] = _memory(config, sum(bytes_by_type.values()), pick_context(config, context), slots, kv_type)
+        loaded = bytes_as_loaded(checkpoint, config, target, N_EXACT) if target else dict(bytes_by_type)
+        report["memory"] = _memory(config, sum(loaded.values()), pick_context(config, context), slots, kv_type)
+        report["memory"]["bytes_by_type"] = loaded
     return report
 
 
-def _memory(config: ModelConfig, weights: int, context: int, slots: int, kv_type: str) -> dict[str, int]:
+def _memory(config: ModelConfig, weights: int, context: int, slots: int, kv_type: str) -> dict[str, Any]:
     kv = -(-context // BLOCK_SIZE) * block_bytes(config, kv_type) * slots
     return {"context": context, "slots": slots, "weights_bytes": weights, "kv_bytes": kv, "total_bytes": weights + kv}
 
@@ -113,7 +125,7 @@ def _print(report: dict[str, Any], with_tensors: bool) -> None:
         console.print(table)
     if "memory" in report:
         m = report["memory"]
-        by_type = ", ".join(f"{label} {_bytes(n)}" for label, n in report["bytes_by_type"].items())
+        by_type = ", ".join(f"{label} {_bytes(n)}" for label, n in m["bytes_by_type"].items())
         console.print(f"\nweights  {_bytes(m['weights_bytes'])}  ({by_type})")
         console.print(f"cache    {_bytes(m['kv_bytes'])}  ({m['context']} tokens, {m['slots']} at once)")
         console.print(f"together {_bytes(m['total_bytes'])}")

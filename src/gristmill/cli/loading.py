@@ -25,17 +25,20 @@ def load(
     kv_type: str,
     quantize: str,
     device: str,
+    chat_template: str | None = None,
 ) -> LLM:
-    """The model, ready. What the user should know (weights that were converted, say) goes to stderr."""
+    """The model, for one request at a time. What the user should know (converted weights, say) goes to stderr."""
     with _progress() as progress:
         return LLM(
             model,
             device=device,
             threads=threads,
             max_context=context,
+            max_sequences=1,
             kv_type=kv_type,
             quantize=quantize,
             tokenizer=tokenizer,
+            chat_template=chat_template,
             progress=progress,
         )
 

@@ -1,126 +1,201 @@
-"""From prompt ids to tokens, one request after another. It owns the cache; it knows no text."""
+"""The engine as other threads see it: they submit requests and cancel them; its own thread does everything else."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import threading
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from queue import SimpleQueue
 
-import numpy as np
-from numpy.typing import NDArray
-
-from gristmill.engine.batch import Part, build
+from gristmill.engine.adjust import Adjuster, Mask, needs_adjusting
+from gristmill.engine.draft_model import DraftModel
+from gristmill.engine.drafts import PromptLookup
+from gristmill.engine.loop import Loop, Sink, Stream
 from gristmill.engine.runner import Runner
+from gristmill.engine.scheduler import QueueFullError, Scheduler
 from gristmill.engine.sequence import Sequence
-from gristmill.kv.cache import allocate
+from gristmill.kv.cache import KvPlan, allocate
 from gristmill.kv.pool import BlockPool
 from gristmill.models.decoder import Decoder
-from gristmill.ops.interface import BLOCK_SIZE, Ops
-from gristmill.types import Finish, SamplingParams, TokenEvent
+from gristmill.ops.interface import Ops
+from gristmill.types import Request, SamplingParams, Wants
 
-PROMPT_CHUNK = 512
-"""Prompt tokens computed in one step."""
+STEP_TOKENS = 512
+"""Tokens computed in one step."""
+
+_UNBOUNDED = 1 << 30
+
+Order = Callable[[Loop], None] | None
+"""What another thread asks of the engine's own. None: that it end."""
+
+
+class EngineClosedError(RuntimeError):
+    """The engine was closed before, or while, the request ran."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """max_context    tokens of prompt and answer together
+    max_sequences  requests that run at once; the others wait
+    max_queue      so many may wait; None: any number
+    step_tokens    tokens computed in one step
+    eos_ids        end an answer unless ignore_eos
+    speculate      whether n-grams of a text guess its next tokens
+    replay         as Runner
+    """
+
+    max_context: int
+    max_sequences: int = 16
+    max_queue: int | None = None
+    step_tokens: int = STEP_TOKENS
+    eos_ids: tuple[int, ...] = ()
+    speculate: bool = False
+    replay: str = "on"
 
 
 class Engine:
-    """max_context: tokens of prompt and answer together. eos_ids end an answer unless ignore_eos. replay: as Runner."""
+    """Runs requests together. Any thread may call it; `close` it, or its thread lives as long as the process.
+
+    draft     a smaller model of the same vocabulary that guesses tokens ahead
+    guide_of  makes the guide of a request with structured output; None where the model has no vocabulary
+    """
 
     def __init__(
         self,
         decoder: Decoder,
         ops: Ops,
-        max_context: int,
-        kv_type: str = "f16",
-        eos_ids: tuple[int, ...] = (),
-        replay: str = "on",
+        settings: EngineSettings,
+        kv_plan: KvPlan,
+        kv_type: str,
+        guide_of: Callable[[SamplingParams], Mask] | None = None,
+        draft: Decoder | None = None,
     ) -> None:
         self.config = decoder.config
-        self.max_context = max_context
-        self._ops = ops
-        self._eos_ids = frozenset(eos_ids)
-        n_blocks = -(-max_context // BLOCK_SIZE)
-        self._pool = BlockPool(n_blocks)
-        self._runner = Runner(decoder, ops, allocate(ops, self.config, n_blocks, kv_type), replay)
+        self.settings = settings
+        self._guide_of = guide_of
+        runner = Runner(decoder, ops, allocate(ops, decoder.config, kv_plan.n_blocks, kv_type), settings.replay)
+        self._scheduler = Scheduler(
+            [BlockPool(n) for n in kv_plan.n_blocks],
+            list(kv_plan.windows),
+            max_sequences=settings.max_sequences,
+            step_tokens=max(settings.step_tokens, settings.max_sequences),
+            max_queue=_UNBOUNDED,
+        )
+        guesser = None
+        if draft is not None:
+            guesser = DraftModel(draft, ops, kv_plan, kv_type, settings.step_tokens, settings.replay)
+        self._loop: Loop | None = Loop(self._scheduler, runner, ops, guesser)
+        self._orders: SimpleQueue[Order] = SimpleQueue()
+        self._ids = count()
+        self._starting = threading.Lock()
+        self._thread: threading.Thread | None = None
 
-    def check(self, prompt_ids: list[int]) -> None:
+    def check(self, prompt_ids: list[int], wants: Wants = Wants.TOKENS) -> None:
         """ValueError for a prompt that cannot be run: empty, too long, or with an id outside the vocabulary."""
+        limit = self.settings.max_context
         if not prompt_ids:
             raise ValueError("the prompt has no tokens; give at least one (a BOS token, say)")
-        if len(prompt_ids) >= self.max_context:
+        if len(prompt_ids) > limit - (wants is Wants.TOKENS):
             raise ValueError(
-                f"the prompt has {len(prompt_ids)} tokens, which leaves no room to answer in a context of"
-                f" {self.max_context}; shorten it or raise the context"
+                f"the prompt has {len(prompt_ids)} tokens, which leaves no room to answer in a context of {limit};"
+                " shorten it or raise the context"
             )
-        for token_id in prompt_ids:
-            if not 0 <= token_id < self.config.vocab_size:
-                raise ValueError(f"token id {token_id} is outside the vocabulary of {self.config.vocab_size}")
+        if min(prompt_ids) < 0 or max(prompt_ids) >= self.config.vocab_size:
+            bad = next(i for i in prompt_ids if not 0 <= i < self.config.vocab_size)
+            raise ValueError(f"token id {bad} is outside the vocabulary of {self.config.vocab_size}")
 
-    def generate(self, prompt_ids: list[int], params: SamplingParams) -> Iterator[TokenEvent]:
-        """Tokens as they come; the last one carries `finish`. Closing the iterator frees what the request held."""
-        self.check(prompt_ids)
-        seed = int.from_bytes(os.urandom(8)) if params.seed is None else params.seed % 2**64
-        sequence = Sequence(list(prompt_ids), len(prompt_ids), params, seed)
+    def submit(self, request: Request, sink: Sink) -> int:
+        """Queue a request; its events go to the sink. Returns the id to cancel it by.
+
+        ValueError for what cannot be run, QueueFullError where too many wait, EngineClosedError after `close`.
+        """
+        self.check(list(request.prompt_ids), request.wants)
+        sequence, stream = self._sequence(request), self._stream(request, sink)
+        with self._starting:
+            if self._loop is None:
+                raise EngineClosedError("the engine was closed")
+            limit, n_waiting = self.settings.max_queue, self._scheduler.n_waiting + self._orders.qsize()
+            if limit is not None and n_waiting >= limit:
+                raise QueueFullError(f"{n_waiting} requests wait and max_queue is {limit}: try again later")
+            self._start(self._loop)
+            self._orders.put(lambda loop: loop.add(sequence, stream))
+        return sequence.request_id
+
+    def cancel(self, request_id: int) -> None:
+        """End a request before its next step, without another event. One that has ended is left alone."""
+        self._orders.put(lambda loop: loop.cancel(request_id))
+
+    def close(self) -> None:
+        """End all requests with EngineClosedError, and the thread; free the cache."""
+        with self._starting:
+            self._loop = None
+            thread, self._thread = self._thread, None
+        if thread is not None:
+            _stop(self._orders, thread)
+
+    def _start(self, loop: Loop) -> None:
+        if self._thread is not None:
+            return
+        self._thread = threading.Thread(target=_run, args=(loop, self._orders), name="gristmill engine", daemon=True)
+        self._thread.start()
+        # Also at exit: a thread that comes back from native code into an interpreter that is gone ends the process.
+        weakref.finalize(self, _stop, self._orders, self._thread)
+
+    def _sequence(self, request: Request) -> Sequence:
+        params, n_prompt = request.params, len(request.prompt_ids)
+        number = next(self._ids)
+        room = self.settings.max_context - n_prompt
+        generates = request.wants is Wants.TOKENS
+        return Sequence(
+            request_id=number,
+            tokens=list(request.prompt_ids),
+            n_prompt=n_prompt,
+            params=params,
+            seed=int.from_bytes(os.urandom(8)) if params.seed is None else params.seed % 2**64,
+            stop_ids=frozenset((*params.stop_token_ids, *(() if params.ignore_eos else self.settings.eos_ids))),
+            max_output=min(room, params.max_tokens or room) if generates else 1,
+            priority=request.priority,
+            arrival=number,
+            salt=request.cache_salt.encode(),
+            all_rows=not generates or params.prompt_logprobs is not None,
+        )
+
+    def _stream(self, request: Request, sink: Sink) -> Stream:
+        params, guide = request.params, None
+        if request.wants is not Wants.TOKENS:
+            return Stream(request, sink)
+        if params.logit_bias and max(params.logit_bias) >= self.config.vocab_size:
+            raise ValueError(
+                f"logit_bias: token id {max(params.logit_bias)} is outside the vocabulary of {self.config.vocab_size}"
+            )
+        if params.structured_outputs is not None:
+            if self._guide_of is None:
+                raise ValueError("structured_outputs needs a vocabulary, and this model has none")
+            guide = self._guide_of(params)
+        if needs_adjusting(params, guide is not None):
+            return Stream(request, sink, Adjuster(params, request.prompt_ids, self.config.vocab_size, guide))
+        return Stream(request, sink, lookup=PromptLookup() if self.settings.speculate else None)
+
+
+def _run(loop: Loop, orders: SimpleQueue[Order]) -> None:
+    while True:
+        while not loop.has_work or not orders.empty():
+            order = orders.get()
+            if order is None:
+                loop.fail_all(EngineClosedError("the engine was closed"))
+                return
+            order(loop)
+            del order  # it may hold on to who gave it, and so to the engine
         try:
-            while sequence.finish is None:
-                yield self._next_token(sequence)
-        finally:
-            self._pool.free(sequence.block_ids)
-
-    def logits(self, ids: list[int]) -> NDArray[np.float32]:
-        """float32 [T, vocab_size]: what follows each prefix of `ids`."""
-        self.check(ids[:-1] or ids)
-        sequence = Sequence(list(ids), len(ids), SamplingParams(), 0)
-        chunks = []
-        try:
-            while sequence.n_computed < len(ids):
-                n = min(PROMPT_CHUNK, len(ids) - sequence.n_computed)
-                chunks.append(self._runner.forward(build([self._part(sequence, n, n)], self._ops)))
-                sequence.n_computed += n
-        finally:
-            self._pool.free(sequence.block_ids)
-        return np.concatenate(chunks)
-
-    def _part(self, sequence: Sequence, n_tokens: int, n_logits: int) -> Part:
-        sequence.block_ids += self._pool.allocate(sequence.blocks_missing(n_tokens))
-        return Part(sequence, n_tokens, n_logits)
-
-    def _next_token(self, sequence: Sequence) -> TokenEvent:
-        while True:
-            missing = len(sequence.tokens) - sequence.n_computed
-            n = min(PROMPT_CHUNK, missing)
-            batch = build([self._part(sequence, n, int(n == missing))], self._ops)
-            sequence.n_computed += n
-            if n == missing:
-                ids, logits = self._runner.step(batch, want_logits=sequence.params.logprobs is not None)
-                break
-            self._runner.forward(batch)
-        sequence.tokens.append(ids[0])
-        sequence.finish = self._finish(sequence)
-        if logits is None:
-            return TokenEvent(ids[0], sequence.finish)
-        return _with_logprobs(ids[0], sequence, logits[0])
-
-    def _finish(self, sequence: Sequence) -> Finish | None:
-        params, last = sequence.params, sequence.tokens[-1]
-        if sequence.n_output >= params.min_tokens and (
-            last in params.stop_token_ids or (last in self._eos_ids and not params.ignore_eos)
-        ):
-            return Finish.STOP
-        if sequence.n_output == params.max_tokens or len(sequence.tokens) >= self.max_context:
-            return Finish.LENGTH
-        return None
+            loop.step()
+        except Exception as error:  # of the scheduler itself: whose request it was cannot be told
+            loop.fail_all(error)
 
 
-def _with_logprobs(token_id: int, sequence: Sequence, logits: NDArray[np.float32]) -> TokenEvent:
-    """Logprobs of the model's own distribution, before temperature and truncation."""
-    logprobs = log_softmax(logits)
-    count = min(sequence.params.logprobs or 0, len(logits))
-    best = np.argsort(-logits, kind="stable")[:count]
-    alternatives = tuple((int(i), float(logprobs[i])) for i in best)
-    return TokenEvent(token_id, sequence.finish, float(logprobs[token_id]), alternatives)
-
-
-def log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Over the last axis, in float64."""
-    shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
-    result: NDArray[np.float64] = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
-    return result
+def _stop(orders: SimpleQueue[Order], thread: threading.Thread) -> None:
+    orders.put(None)
+    if thread is not threading.current_thread():
+        thread.join()

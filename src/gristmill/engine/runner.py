@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -19,23 +18,27 @@ from gristmill.types import Batch
 REPLAY = ("on", "off", "check")
 MAX_RECORDED_TOKENS = 64
 """Steps of more tokens compute for so long that recording them gains nothing."""
-MAX_RECORDINGS = 32
+MAX_RECORDINGS = 64
 
 _FIELDS = tuple(field.name for field in fields(Batch))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Recording:
-    """A step that was recorded: the arrays it reads, its results, and what does it again."""
+    """A step that was recorded: the arrays it reads, its results, and what does it again.
 
-    batch: Batch
+    written  whose values its arrays hold now; those of an array that comes again need not be written again
+    """
+
+    arrays: tuple[Array, ...]
+    written: tuple[Array, ...]
     ids: Array  # [R]
     logits: Array  # [R, vocab_size]
     again: Callable[[], None]
 
 
 class Runner:
-    """A decoder, a backend and a cache that belong together. Several threads may call it; their steps take turns.
+    """A decoder, a backend and a cache that belong together. One thread uses it.
 
     replay  on: a step whose arrays have shapes that were seen before is replayed. off: every step runs operation by
             operation, which is what a step means. check: both, and RuntimeError where a single bit differs
@@ -49,32 +52,42 @@ class Runner:
         self._kv = kv
         self._replay = replay
         self._recordings: OrderedDict[tuple[int, ...], Recording] = OrderedDict()
-        self._turn = threading.Lock()
 
     def forward(self, batch: Batch) -> NDArray[np.float32]:
         """Logits [R, vocab_size]."""
-        with self._turn:
-            return self._ops.get(self._forward(batch))
+        logits: NDArray[np.float32] = self._ops.get(self._decoder.forward(self._ops, batch, self._kv))
+        return logits
 
-    def step(self, batch: Batch, want_logits: bool = False) -> tuple[list[int], NDArray[np.float32] | None]:
-        """(the chosen id of each sampled row, logits [R, vocab_size] where they are wanted)."""
-        with self._turn:
-            ids, logits = self._step(batch)
-            chosen: list[int] = self._ops.get(ids).tolist()
-            return chosen, np.array(self._ops.get(logits)) if want_logits else None
+    def hidden(self, batch: Batch) -> NDArray[np.float32]:
+        """What the head would read: [R, d_model]."""
+        hidden: NDArray[np.float32] = self._ops.get(self._decoder.hidden(self._ops, batch, self._kv))
+        return hidden
 
-    def _forward(self, batch: Batch) -> Any:
-        return self._decoder.forward(self._ops, batch, self._kv)
+    def step(self, batch: Batch) -> tuple[list[int], Array]:
+        """(the chosen id of each sampled row, logits [R, vocab_size] that hold until the next step).
 
-    def _eager(self, batch: Batch) -> tuple[Array, Array]:
-        logits = self._forward(batch)
-        return self._ops.sample(logits, batch), logits
-
-    def _step(self, batch: Batch) -> tuple[Array, Array]:
+        A batch's arrays must not change afterwards: one that comes again is taken to hold what it held.
+        """
         n_tokens = len(batch.tokens)  # prompts come in too many lengths to be worth a recording each
         if self._replay == "off" or n_tokens > MAX_RECORDED_TOKENS or n_tokens != len(batch.sample_rows):
-            return self._eager(batch)
-        shapes = tuple(n for name in _FIELDS for n in getattr(batch, name).shape)
+            ids, logits = self._eager(batch)
+        else:
+            recording = self._run_recorded(batch)
+            ids, logits = recording.ids, recording.logits
+        chosen: list[int] = self._ops.get(ids).tolist()
+        return chosen, logits
+
+    def forget(self) -> None:
+        """Drop what was recorded, after a step that failed."""
+        self._recordings.clear()
+
+    def _eager(self, batch: Batch) -> tuple[Array, Array]:
+        logits = self._decoder.forward(self._ops, batch, self._kv)
+        return self._ops.sample(logits, batch), logits
+
+    def _run_recorded(self, batch: Batch) -> Recording:
+        arrays = _arrays(batch)
+        shapes = tuple(n for array in arrays for n in array.shape)
         recording = self._recordings.get(shapes)
         if recording is None:
             recording = self._record(batch)
@@ -83,20 +96,37 @@ class Runner:
                 self._recordings.popitem(last=False)
         else:
             self._recordings.move_to_end(shapes)
-            for name in _FIELDS:
-                self._ops.write(getattr(recording.batch, name), getattr(batch, name))
+            for array, values, written in zip(recording.arrays, arrays, recording.written, strict=True):
+                if values is not written:
+                    self._ops.write(array, values)
+            recording.written = arrays
             recording.again()
         if self._replay == "check":
             self._compare(recording, batch)
-        return recording.ids, recording.logits
+        return recording
 
     def _record(self, batch: Batch) -> Recording:
-        own = Batch(*(self._ops.array(np.array(self._ops.get(getattr(batch, name)))) for name in _FIELDS))
+        def copy(array: Array) -> Array:
+            return self._ops.array(np.array(self._ops.get(array)))
+
+        values = (getattr(batch, name) for name in _FIELDS)
+        own = Batch(*(tuple(map(copy, value)) if isinstance(value, tuple) else copy(value) for value in values))
         (ids, logits), again = self._ops.capture(lambda: self._eager(own))
-        return Recording(own, ids, logits, again)
+        return Recording(_arrays(own), _arrays(batch), ids, logits, again)
 
     def _compare(self, recording: Recording, batch: Batch) -> None:
         ids, logits = (self._ops.get(array) for array in self._eager(batch))
         same = np.array_equal(logits.view(np.uint32), self._ops.get(recording.logits).view(np.uint32))
         if not same or not np.array_equal(ids, self._ops.get(recording.ids)):
             raise RuntimeError(f"a replayed step of {len(batch.tokens)} tokens differs from the same step run eagerly")
+
+
+def _arrays(batch: Batch) -> tuple[Array, ...]:
+    arrays = list[Any]()
+    for name in _FIELDS:
+        value = getattr(batch, name)
+        if isinstance(value, tuple):
+            arrays += value
+        else:
+            arrays.append(value)
+    return tuple(arrays)

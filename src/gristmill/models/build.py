@@ -152,11 +152,37 @@ def bytes_to_expect(checkpoint: Checkpoint, quantize: QType | None = None) -> in
     def size(weight: Weight) -> int:
         if quantize and len(weight.shape) == 2:
             weight = quantize_at_load(weight, quantize)
-        qtype = weight.quantize_to or weight.qtype
-        return weight.n_elements // qtype.block_size * qtype.block_bytes
+        return kept_bytes(weight)
 
     sizes = [size(checkpoint.get(name)) for name in checkpoint.names()]
     return sum(sizes) - max(sizes, default=0)
+
+
+def bytes_as_loaded(checkpoint: Checkpoint, config: ModelConfig, target: QType, n_exact: int) -> dict[str, int]:
+    """Bytes of all tensors by type once `build` has quantized them to `target` (INT8_ROWS or Q8_0).
+
+    n_exact: matrices of up to so many elements are kept as they are (see `CpuOps`).
+    """
+    tensors = Tensors(checkpoint, config)
+    changes: Counter[str] = Counter()
+    for parts, dense in _stacks(tensors, config):
+        for weight in (part.weight for part in parts if dense):
+            quantized = quantize_at_load(weight, target)
+            if quantized.quantize_to is None or weight.n_elements <= n_exact:
+                continue
+            changes[weight.qtype.label] -= stored_bytes(weight)
+            changes[target.label] += kept_bytes(quantized)
+    for name in checkpoint.names():
+        weight = checkpoint.get(name)
+        changes[weight.qtype.label] += stored_bytes(weight) + (0 if weight.scales is None else weight.scales.nbytes)
+    return {label: n for label, n in changes.items() if n > 0}
+
+
+def kept_bytes(weight: Weight) -> int:
+    """Bytes that the weight takes as what it is to become, the scales of its rows included."""
+    qtype = weight.quantize_to or weight.qtype
+    scales = 4 * (weight.n_elements // weight.shape[-1]) if qtype is QType.INT8_ROWS else 0
+    return weight.n_elements // qtype.block_size * qtype.block_bytes + scales
 
 
 def stored_bytes(weight: Weight) -> int:

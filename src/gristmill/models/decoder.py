@@ -44,20 +44,25 @@ class Decoder:
 
     def forward(self, ops: Ops, batch: Batch, kv: KvCache) -> Any:
         """Run T tokens, write their keys and values to the cache; logits [R, vocab_size] of batch.sample_rows."""
+        return ops.linear(self.hidden(ops, batch, kv), self.head)
+
+    def hidden(self, ops: Ops, batch: Batch, kv: KvCache) -> Any:
+        """The same up to the last norm: [R, d_model]."""
         eps = self.config.norm_eps
         angles = ops.rope_angles(batch.positions, self.config.rope)
         x = ops.embed(self.embed, batch.tokens)  # [T, d_model]
         for i, layer in enumerate(self.layers):
             x = ops.add(x, self._attention(ops, batch, kv, i, ops.rms_norm(x, layer.attn_norm, eps), angles))
             x = ops.add(x, self._ffn(ops, layer, ops.rms_norm(x, layer.ffn_norm, eps)))
-        x = ops.rms_norm(ops.take_rows(x, batch.sample_rows), self.norm, eps)
-        return ops.linear(x, self.head)
+        return ops.rms_norm(ops.take_rows(x, batch.sample_rows), self.norm, eps)
 
     def _attention(self, ops: Ops, batch: Batch, kv: KvCache, i: int, x: Array, angles: tuple[Array, Array]) -> Any:
-        c, layer = self.config, self.layers[i]
+        c, layer, kv_layer, group = self.config, self.layers[i], kv.layers[i], kv.groups[i]
         qkv = ops.linear(x, layer.qkv)  # [T, (H + 2 G) D]
-        q = ops.store_qkv(qkv, layer.q_norm, layer.k_norm, c.norm_eps, angles, kv.layers[i], batch.slots)  # [T, H D]
-        return ops.linear(ops.attention(q, kv.layers[i], batch, c.windows[i], layer.sinks), layer.o)
+        slots = batch.slots[group]
+        q = ops.store_qkv(qkv, layer.q_norm, layer.k_norm, c.norm_eps, angles, kv_layer, slots)  # [T, H D]
+        y = ops.attention(q, kv_layer, batch, batch.block_tables[group], c.windows[i], layer.sinks)
+        return ops.linear(y, layer.o)
 
     def _ffn(self, ops: Ops, layer: Layer, x: Array) -> Any:
         limit = self.config.swiglu_limit

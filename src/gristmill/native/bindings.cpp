@@ -6,6 +6,7 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include "machine.h"
@@ -236,15 +237,40 @@ auto moe(Backend& ops, In<float, 2> x, In<float, 2> router, const Linear& gate_u
 }
 
 auto sample_rows(Backend& ops, In<float, 2> logits, In<float, 1> temperature, In<int32_t, 1> top_k, In<float, 1> top_p,
-                 In<float, 1> min_p, In<uint64_t, 1> seed, In<int64_t, 1> position) {
-  size_t n = logits.shape(0);
+                 In<float, 1> min_p, In<uint64_t, 1> seed, In<int64_t, 1> position, In<float, 2> penalties,
+                 In<int32_t, 1> listed_start, In<int32_t, 1> listed_ids, In<int32_t, 1> listed_counts,
+                 In<float, 1> listed_bias, In<uint32_t, 2> masks) {
+  size_t n = logits.shape(0), n_listed = listed_ids.size();
   check(temperature.size() == n && top_k.size() == n && top_p.size() == n && min_p.size() == n && seed.size() == n && position.size() == n,
         "sample: one parameter for each row is needed");
+  check(!penalties.size() || (penalties.shape(0) == n && penalties.shape(1) == 3), "sample: penalties must be [R, 3] or empty");
+  check(!listed_start.size() || listed_start.size() == n + 1, "sample: listed_start must be [R + 1] or empty");
+  check(listed_counts.size() == n_listed && listed_bias.size() == n_listed, "sample: a count and a bias for each listed id are needed");
+  check(!masks.size() || (masks.shape(0) == n && masks.shape(1) == (logits.shape(1) + 31) / 32),
+        "sample: masks must be [R, (vocab_size + 31) / 32] or empty");
   auto ids = make<int32_t>(ops, {n});
   SampleCall c{logits.data(), temperature.data(), top_k.data(), top_p.data(), min_p.data(), seed.data(), position.data(),
-               ids.data(), int(n), int(logits.shape(1))};
-  perform(ops, [&ops, c] { ops.sample(c); }, logits, temperature, top_k, top_p, min_p, seed, position);
+               penalties.size() ? penalties.data() : nullptr, listed_start.size() ? listed_start.data() : nullptr,
+               listed_ids.data(), listed_counts.data(), listed_bias.data(), masks.size() ? masks.data() : nullptr,
+               ids.data(), int(n), int(logits.shape(1)), int(n_listed)};
+  perform(ops, [&ops, c] { ops.sample(c); }, logits, temperature, top_k, top_p, min_p, seed, position, penalties, listed_start,
+          listed_ids, listed_counts, listed_bias, masks);
   return ids;
+}
+
+auto logprobs_of(Backend& ops, In<float, 2> logits, In<int32_t, 1> ids, int n_top) {
+  size_t n = logits.shape(0), n_vocab = logits.shape(1);
+  check(ids.size() == n, "logprobs: one id for each row is needed");
+  check(n_top >= 0 && size_t(n_top) <= n_vocab, "logprobs: n_top must be between 0 and the size of the vocabulary");
+  for (size_t r = 0; r < n; r++) check(ids.data()[r] >= 0 && size_t(ids.data()[r]) < n_vocab, "logprobs: an id is outside the vocabulary");
+  auto logprobs = make<double>(ops, {n});
+  auto ranks = make<int32_t>(ops, {n});
+  auto top_ids = make<int32_t>(ops, {n, size_t(n_top)});
+  auto top_logprobs = make<double>(ops, {n, size_t(n_top)});
+  LogprobsCall c{logits.data(), ids.data(), logprobs.data(), ranks.data(), top_ids.data(), top_logprobs.data(),
+                 int(n), int(n_vocab), n_top};
+  perform(ops, [&ops, c] { ops.logprobs(c); }, logits, ids);
+  return std::tuple(logprobs, ranks, top_ids, top_logprobs);
 }
 
 auto dequantize_array(const std::string& label, In<uint8_t, 1> data) {
@@ -298,8 +324,7 @@ double peak_of(Backend& ops, const std::string& arithmetic, double seconds) {
 }  // namespace
 
 NB_MODULE(_kernels, m) {
-  nb::class_<PackedMatrix>(m, "Packed")
-      .def_prop_ro("n_bytes", [](const PackedMatrix& p) { return p.matrix.total_bytes(); });
+  nb::class_<PackedMatrix>(m, "Packed");
   nb::class_<Linear>(m, "Linear")
       .def_prop_ro("rows", &Linear::rows)
       .def_prop_ro("cols", &Linear::cols)
@@ -336,7 +361,9 @@ NB_MODULE(_kernels, m) {
       .def("store_qkv", store_qkv, "qkv"_a, "q_norm"_a.none(), "k_norm"_a.none(), "eps"_a, "cos"_a, "sin"_a, "kv"_a, "slots"_a)
       .def("attention", attention, "q"_a, "kv"_a, "positions"_a, "query_start"_a, "block_tables"_a, "window"_a, "sinks"_a.none(), "scale"_a)
       .def("take_rows", take_rows, "x"_a, "rows"_a)
-      .def("sample", sample_rows, "logits"_a, "temperature"_a, "top_k"_a, "top_p"_a, "min_p"_a, "seeds"_a, "positions"_a)
+      .def("sample", sample_rows, "logits"_a, "temperature"_a, "top_k"_a, "top_p"_a, "min_p"_a, "seeds"_a, "positions"_a,
+           "penalties"_a, "listed_start"_a, "listed_ids"_a, "listed_counts"_a, "listed_bias"_a, "masks"_a)
+      .def("logprobs", logprobs_of, "logits"_a, "ids"_a, "n_top"_a)
       .def("record", [](Backend& ops, Tape* tape) { ops.tape = tape; }, "tape"_a.none())
       .def("replay", replay, "tape"_a)
       .def("moe", moe, "x"_a, "router"_a, "gate_up"_a, "down"_a, "n_active"_a, "limit"_a);

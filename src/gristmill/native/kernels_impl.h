@@ -191,6 +191,39 @@ int argmax(const float* x, int n) {
   return best;
 }
 
+// 0 * (-inf) and the like give NaN weights only where logits are NaN.
+void weigh(const float* logits, int n, float peak, float inverse, float* weights, float* chunk_sums, float* chunk_peaks) {
+  for (int chunk = 0; chunk * kWeighChunk < n; chunk++) {
+    int start = chunk * kWeighChunk;
+    F sum = f_zero(), most = f_set(-INFINITY), far = f_set(-INFINITY);
+    for_lanes(n - start < kWeighChunk ? n - start : kWeighChunk, [&](int i, int count) {
+      F z = f_load_n(logits + start + i, count);
+      F w = f_between(f_exp(f_mul(f_sub(z, f_set(peak)), f_set(inverse))), 0, count, f_zero());
+      f_store_n(weights + start + i, w, count);
+      sum = f_add(sum, w);
+      most = f_max(f_between(z, 0, count, far), most);
+    });
+    chunk_sums[chunk] = f_sum(sum);
+    chunk_peaks[chunk] = f_peak(most);
+  }
+}
+
+double weight_at_least(const float* logits, const float* weights, int n, float bound, int64_t* count) {
+  F sum = f_zero(), lanes = f_zero(), least = f_set(bound);
+  int whole = n / kLanes * kLanes;
+  for (int i = 0; i < whole; i += kLanes) {
+    F in = f_at_least(f_load(logits + i), least);
+    lanes = f_add(lanes, in);
+    sum = f_fma(in, f_load(weights + i), sum);
+  }
+  double weight = f_sum(sum);
+  int64_t kept = int64_t(f_sum(lanes));
+  for (int i = whole; i < n; i++)
+    if (logits[i] >= bound) kept++, weight += weights[i];
+  *count += kept;
+  return weight;
+}
+
 // attention_impl.h
 void attention_queries(const KvLayer& kv, const AttentionRows& rows, float* scratch);
 void attention_segment(const KvLayer& kv, const AttentionRows& rows, int segment, float* states, float* totals, float* scratch);
@@ -202,8 +235,8 @@ constexpr Kernels kKernels = {
     {plain_linear<PlainF32>, plain_linear<PlainF16>, plain_linear<PlainBf16>, blocked_linear<TypeQ8_0>,
      blocked_linear<TypeQ8F>, blocked_linear<TypeQ8R>, blocked_linear<TypeQ4_0>, blocked_linear<TypeQ4_K>,
      blocked_linear<TypeQ5_K>, blocked_linear<TypeQ6_K>, blocked_linear<TypeMxfp4>},
-    quantize_tile, quantize, quantize_row, quantize_q8_0, to_bf16, rms_norm, swiglu, add, scaled_add, rotate, argmax,
-    to_half, from_half, kBf16Dot ? 2 : 1,
+    quantize_tile, quantize, quantize_row, quantize_q8_0, to_bf16, rms_norm, swiglu, add, scaled_add, rotate, argmax, weigh,
+    weight_at_least, to_half, from_half, kBf16Dot ? 2 : 1,
     attention_queries, attention_segment, attention_fold, attention_finish, &kPeaks,
 };
 

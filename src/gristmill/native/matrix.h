@@ -114,6 +114,7 @@ struct Columns {
 };
 
 constexpr int kKvBlock = 16;           // positions in a block of the cache
+constexpr int kWeighChunk = 128;      // logits whose weights are summed first, so that a choice looks at few of them
 constexpr int kSegment = 256;          // positions whose keys share one softmax; a row's segments are folded in order
 constexpr int kScoreStride = kSegment + 16;  // floats from one row of scores to the next: a power of two would share cache sets
 constexpr int kMaxAttentionRows = 96;  // rows that one task computes together
@@ -175,6 +176,10 @@ struct Kernels {
   void (*scaled_add)(const float* x, float a, float* y, int n);    // y += a x
   void (*rotate)(float* x, const float* cos, const float* sin, int n);  // cos and sin [n / 2]
   int (*argmax)(const float* x, int n);                            // the first of the largest
+  // weights[i] = e^((logits[i] - peak) inverse), at least e^-87; their sums and the largest logit of each kWeighChunk.
+  void (*weigh)(const float* logits, int n, float peak, float inverse, float* weights, float* chunk_sums, float* chunk_peaks);
+  // The weights of logits of at least `bound` added up, and their number added to count.
+  double (*weight_at_least)(const float* logits, const float* weights, int n, float bound, int64_t* count);
   void (*to_half)(const float* x, int n, uint16_t* y);
   void (*from_half)(const uint16_t* x, int n, float* y);
   int kv_step;      // 2 where bfloat16 is multiplied in pairs, otherwise 1

@@ -226,10 +226,33 @@ void Ops::moe(const MoeCall& c) {
 // ---- sampling -------------------------------------------------------------------------------------------------------
 
 void Ops::sample(const SampleCall& c) {
+  auto adjusted = [&](int r, const float* logits) -> const float* {
+    static constexpr float kNone[3] = {1, 0, 0};
+    int begin = c.listed_start ? std::clamp(c.listed_start[r], 0, c.n_listed) : 0;
+    int end = c.listed_start ? std::clamp(c.listed_start[r + 1], begin, c.n_listed) : 0;
+    if (begin == end && !c.masks) return logits;
+    const float* penalty = c.penalties ? c.penalties + 3 * r : kNone;
+    const uint32_t* mask = c.masks ? c.masks + size_t(r) * ((c.vocab_size + 31) / 32) : nullptr;
+    thread_local std::vector<float> own;
+    own.resize(c.vocab_size);
+    adjust(logits, c.vocab_size, {c.listed_ids + begin, c.listed_counts + begin, c.listed_bias + begin, end - begin,
+                                  penalty[0], penalty[1], penalty[2], mask}, own.data());
+    return own.data();
+  };
+  for_rows(c.n_rows, c.vocab_size, [&](int r) {
+    const float* logits = adjusted(r, c.logits + size_t(r) * c.vocab_size);
+    SampleParams params{c.temperature[r], c.top_k[r], c.top_p[r], c.min_p[r], c.seed[r], c.position[r]};
+    c.ids[r] = gristmill::sample(*kernels_, logits, c.vocab_size, params);
+  });
+}
+
+void Ops::logprobs(const LogprobsCall& c) {
   for_rows(c.n_rows, c.vocab_size, [&](int r) {
     const float* logits = c.logits + size_t(r) * c.vocab_size;
-    SampleParams params{c.temperature[r], c.top_k[r], c.top_p[r], c.min_p[r], c.seed[r], c.position[r]};
-    c.ids[r] = gristmill::sample(logits, c.vocab_size, kernels_->argmax(logits, c.vocab_size), params);
+    Logprobs result = gristmill::logprobs(*kernels_, logits, c.vocab_size, c.ids[r], c.n_top,
+                                          c.top_ids + size_t(r) * c.n_top, c.top_logprobs + size_t(r) * c.n_top);
+    c.logprobs[r] = result.logprob;
+    c.ranks[r] = result.rank;
   });
 }
 

@@ -73,8 +73,22 @@ struct SampleCall {
   const float *top_p, *min_p;
   const uint64_t* seed;
   const int64_t* position;
+  const float* penalties;        // [R, 3] repetition, presence, frequency, or null
+  const int32_t* listed_start;   // [R + 1], or null where no row has adjustments
+  const int32_t *listed_ids, *listed_counts;
+  const float* listed_bias;      // [N] each
+  const uint32_t* masks;         // [R, (vocab_size + 31) / 32] or null
   int32_t* ids;                  // [R]
-  int n_rows, vocab_size;
+  int n_rows, vocab_size, n_listed;
+};
+
+struct LogprobsCall {
+  const float* logits;           // [R, vocab_size]
+  const int32_t* ids;            // [R]
+  double* logprobs;              // [R]
+  int32_t *ranks, *top_ids;      // [R], [R, n_top]
+  double* top_logprobs;          // [R, n_top]
+  int n_rows, vocab_size, n_top;
 };
 
 class Ops {
@@ -104,6 +118,7 @@ class Ops {
   void attention(const AttentionCall& call);
   void moe(const MoeCall& call);
   void sample(const SampleCall& call);
+  void logprobs(const LogprobsCall& call);
 
  private:
   // Rows of activations in each form that the parts of a weight need.

@@ -73,6 +73,12 @@ inline F f_between(F x, int low, int high, F y) {
   return {between(x.a, low, high, 0, y.a), between(x.b, low, high, 8, y.b)};
 }
 
+// 1 in lanes where a >= b, otherwise 0.
+inline F f_at_least(F x, F y) {
+  __m256 one = _mm256_set1_ps(1.0f);
+  return {_mm256_and_ps(_mm256_cmp_ps(x.a, y.a, _CMP_GE_OQ), one), _mm256_and_ps(_mm256_cmp_ps(x.b, y.b, _CMP_GE_OQ), one)};
+}
+
 inline __m128i load16(const void* p) { return _mm_loadu_si128(static_cast<const __m128i*>(p)); }
 inline __m128i load8(const void* p) { return _mm_loadl_epi64(static_cast<const __m128i*>(p)); }
 inline F f_of_half(const uint16_t* p) { return {_mm256_cvtph_ps(load16(p)), _mm256_cvtph_ps(load16(p + 8))}; }

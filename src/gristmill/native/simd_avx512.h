@@ -44,6 +44,11 @@ inline F f_between(F a, int low, int high, F b) {
   return _mm512_mask_blend_ps(keep, b, a);
 }
 
+// 1 in lanes where a >= b, otherwise 0.
+inline F f_at_least(F a, F b) {
+  return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(a, b, _CMP_GE_OQ), _mm512_set1_ps(1.0f));
+}
+
 inline F f_of_half(const uint16_t* p) { return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
 inline void half_of_f(uint16_t* p, F x) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));

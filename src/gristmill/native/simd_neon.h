@@ -67,6 +67,10 @@ inline F f_between(F a, int low, int high, F b) {
     return vbslq_f32(keep, a.v[i], b.v[i]);
   });
 }
+// 1 in lanes where a >= b, otherwise 0.
+inline F f_at_least(F a, F b) {
+  return f_parts([&](int i) { return vbslq_f32(vcgeq_f32(a.v[i], b.v[i]), vdupq_n_f32(1.0f), vdupq_n_f32(0.0f)); });
+}
 
 inline F f_of_half(const uint16_t* p) {
   return f_parts([&](int i) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p + 4 * i))); });

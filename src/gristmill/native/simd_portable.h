@@ -62,6 +62,8 @@ inline float f_peak(F a) {
   return peak;
 }
 inline F f_between(F a, int low, int high, F b) { return f_make([&](int i) { return low <= i && i < high ? a[i] : b[i]; }); }
+// 1 in lanes where a >= b, otherwise 0.
+inline F f_at_least(F a, F b) { return f_make([&](int i) { return a[i] >= b[i] ? 1.0f : 0.0f; }); }
 
 inline F f_of_half(const uint16_t* p) { return f_make([&](int i) { return half_to_float(p[i]); }); }
 inline void half_of_f(uint16_t* p, F x) {

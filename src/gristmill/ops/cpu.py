@@ -20,6 +20,7 @@ from gristmill.types import Batch, RopeConfig
 Array = NDArray[Any]
 F32 = NDArray[np.float32]
 
+N_EXACT = 1 << 15
 _REQUANTIZED = frozenset({QType.Q4_1, QType.Q5_0, QType.Q5_1, QType.Q2_K, QType.Q3_K, QType.IQ4_NL})
 
 
@@ -35,7 +36,7 @@ class CpuOps:
 
     name = "cpu"
 
-    def __init__(self, n_threads: int | None = None, isa: str | None = None, n_exact: int = 1 << 15) -> None:
+    def __init__(self, n_threads: int | None = None, isa: str | None = None, n_exact: int = N_EXACT) -> None:
         if n_threads is not None and not 1 <= n_threads <= 1024:
             raise ValueError(f"threads must be between 1 and 1024, not {n_threads}")
         self._n_exact = n_exact
@@ -144,10 +145,12 @@ class CpuOps:
     ) -> F32:
         return self._native.store_qkv(qkv, q_norm, k_norm, eps, *angles, kv_layer, slots)
 
-    def attention(self, q: F32, kv_layer: _kernels.KvLayer, batch: Batch, window: int, sinks: F32 | None) -> F32:
+    def attention(
+        self, q: F32, kv_layer: _kernels.KvLayer, batch: Batch, block_tables: Array, window: int, sinks: F32 | None
+    ) -> F32:
         scale = kv_layer.head_dim**-0.5
         return self._native.attention(
-            q, kv_layer, batch.positions, batch.query_start, batch.block_tables, window, sinks, scale
+            q, kv_layer, batch.positions, batch.query_start, block_tables, window, sinks, scale
         )
 
     def swiglu(self, gate_up: F32, limit: float) -> F32:
@@ -163,8 +166,23 @@ class CpuOps:
 
     def sample(self, logits: F32, batch: Batch) -> Array:
         return self._native.sample(
-            logits, batch.temperature, batch.top_k, batch.top_p, batch.min_p, batch.seeds, batch.next_positions
+            logits,
+            batch.temperature,
+            batch.top_k,
+            batch.top_p,
+            batch.min_p,
+            batch.seeds,
+            batch.next_positions,
+            batch.penalties,
+            batch.listed_start,
+            batch.listed_ids,
+            batch.listed_counts,
+            batch.listed_bias,
+            batch.masks,
         )
+
+    def logprobs(self, logits: F32, ids: Array, n_top: int) -> tuple[Array, Array, Array, Array]:
+        return self._native.logprobs(logits, ids, n_top)
 
 
 def default_threads() -> int:

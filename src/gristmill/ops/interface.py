@@ -110,11 +110,14 @@ class Ops(Protocol):
         to the cache's `slots`; return q [T, H D]."""
         ...
 
-    def attention(self, q: Array, kv_layer: KvLayer, batch: Batch, window: int, sinks: Array | None) -> Array:
+    def attention(
+        self, q: Array, kv_layer: KvLayer, batch: Batch, block_tables: Array, window: int, sinks: Array | None
+    ) -> Array:
         """Causal grouped-query attention of q [T, H D] over each token's own sequence, scaled by 1 / sqrt(D): [T, H D].
 
-        window  0 sees everything, w the last w positions
-        sinks   [H], a logit that joins the softmax's denominator (gpt-oss)
+        block_tables  those of the layer's group; blocks that lie wholly outside the window are not read
+        window        0 sees everything, w the last w positions
+        sinks         [H], a logit that joins the softmax's denominator (gpt-oss)
         """
         ...
 
@@ -130,5 +133,12 @@ class Ops(Protocol):
     def take_rows(self, x: Array, rows: Array) -> Array: ...
 
     def sample(self, logits: Array, batch: Batch) -> Array:
-        """One id for each row of logits [R, vocab_size], int32 [R]: temperature first, then min_p, top_k and top_p."""
+        """One id for each row of logits [R, vocab_size], int32 [R]. Logits get the batch's biases, then its penalties,
+        then its masks; then temperature; then min_p, top_k and top_p each on what the one before left."""
+        ...
+
+    def logprobs(self, logits: Array, ids: Array, n_top: int) -> tuple[Array, Array, Array, Array]:
+        """Of logits [R, vocab_size] as they are: the log-probability of ids [R], float64 [R]; their rank from 1, int32
+        [R]; and the n_top likeliest ids in order, int32 [R, n_top], with theirs, float64 [R, n_top]. The lower of two
+        ids with equal logits comes first."""
         ...

@@ -123,11 +123,19 @@ class ReferenceOps:
         self.kv_write(kv_layer, self.rope(k, angles), v, slots)
         return self.rope(q, angles).reshape(len(qkv), -1)
 
-    def attention(self, q: F32, kv_layer: tuple[Array, Array], batch: Batch, window: int, sinks: F32 | None) -> F32:
+    def attention(
+        self,
+        q: F32,
+        kv_layer: tuple[Array, Array],
+        batch: Batch,
+        block_tables: Array,
+        window: int,
+        sinks: F32 | None,
+    ) -> F32:
         n_kv_heads, head_dim = kv_layer[0].shape[2], math.prod(kv_layer[0].shape[3:])
         y = np.empty_like(q)
         for s, (begin, end) in enumerate(zip(batch.query_start[:-1], batch.query_start[1:], strict=True)):
-            k, v = _gather(kv_layer, batch.block_tables[s], int(batch.seq_lens[s]))  # [G, N, D]
+            k, v = _gather(kv_layer, block_tables[s], int(batch.seq_lens[s]))  # [G, N, D]
             for t in range(begin, end):
                 position = int(batch.positions[t])
                 low = max(0, position - window + 1) if window else 0
@@ -163,7 +171,7 @@ class ReferenceOps:
 
     def sample(self, logits: F32, batch: Batch) -> Array:
         rows = zip(
-            logits,
+            (adjust(row, r, batch) for r, row in enumerate(logits)),
             batch.temperature,
             batch.top_k,
             batch.top_p,
@@ -175,21 +183,46 @@ class ReferenceOps:
         ids = [sample(row, float(t), int(k), float(p), float(m), int(s), int(n)) for row, t, k, p, m, s, n in rows]
         return np.array(ids, np.int32)
 
+    def logprobs(self, logits: F32, ids: Array, n_top: int) -> tuple[Array, Array, Array, Array]:
+        exact = logits.astype(np.float64)
+        every = exact - exact.max(axis=1, keepdims=True)
+        every -= np.log(np.exp(every).sum(axis=1, keepdims=True))
+        order = np.argsort(-exact, axis=1, kind="stable").astype(np.int32)
+        rows = np.arange(len(ids))
+        ranks = (np.argsort(order, axis=1)[rows, ids] + 1).astype(np.int32)
+        return every[rows, ids], ranks, order[:, :n_top], np.take_along_axis(every, order[:, :n_top], axis=1)
+
+
+def adjust(row: F32, r: int, batch: Batch) -> F32:
+    """Row r of a batch's logits with its biases, penalties and mask."""
+    row = row.copy()
+    if len(batch.listed_start):
+        repetition, presence, frequency = batch.penalties[r] if len(batch.penalties) else (1, 0, 0)
+        for i in range(batch.listed_start[r], batch.listed_start[r + 1]):
+            token_id, count = batch.listed_ids[i], batch.listed_counts[i]
+            row[token_id] += batch.listed_bias[i]
+            if count >= 0:
+                row[token_id] *= 1 / repetition if row[token_id] > 0 else repetition
+                row[token_id] -= presence * (count > 0) + frequency * count
+    if len(batch.masks):
+        allowed = np.unpackbits(batch.masks[r].view(np.uint8), bitorder="little")[: len(row)]
+        row[allowed == 0] = -np.inf
+    return row
+
 
 def sample(row: F32, temperature: float, top_k: int, top_p: float, min_p: float, seed: int, position: int) -> int:
     """One id from logits [vocab_size]."""
     if temperature == 0 or top_k == 1:
         return int(np.argmax(row))
     scores = (row.astype(np.float64) - float(row.max())) / temperature
-    kept = np.flatnonzero(scores >= np.log(min_p)) if min_p > 0 else np.arange(len(row))
+    kept = np.flatnonzero(scores >= max(-45.0, np.log(min_p) if min_p > 0 else -45.0))
     by_score = kept[np.argsort(-scores[kept], kind="stable")]
     kept = by_score[:top_k] if top_k else by_score
     weights = np.exp(scores[kept])
     if top_p < 1:
         before = np.cumsum(weights) - weights
         kept = kept[before < weights.sum() * np.float32(top_p)]
-    else:
-        kept = np.sort(kept)
+    kept = np.sort(kept)
     cumulative = np.cumsum(np.exp(scores[kept]))
     chosen = np.searchsorted(cumulative, uniform(seed, position) * cumulative[-1], side="right")
     return int(kept[min(chosen, len(kept) - 1)])

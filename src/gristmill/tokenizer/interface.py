@@ -14,6 +14,10 @@ class MissingTokenizerError(TokenizerError):
     """There is no vocabulary in the model's file or beside it."""
 
 
+class TemplateError(ValueError):
+    """A chat template that is missing, broken, hostile, or that refuses the conversation; says what and where."""
+
+
 class Tokenizer(Protocol):
     """Text to token ids and back for one model. Safe to use from several threads."""
 

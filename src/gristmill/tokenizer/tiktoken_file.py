@@ -63,9 +63,30 @@ def _find_family(n_ranks: int) -> _Family | None:
 
 def read_ranks(path: Path) -> list[bytes]:
     """Bytes of each token by id. Raises TokenizerError unless the ranks are 0 .. n - 1, each once."""
-    lines = _read_limited(path).split(b"\n")
+    data = _read_limited(path)
+    ordered = _read_ordered(data)
+    return _read_lines(path, data) if ordered is None else ordered
+
+
+def _read_ordered(data: bytes) -> list[bytes] | None:
+    """The tokens of a file whose lines are in order, as known ones are; None for any other file, sound or not."""
+    fields = data.split()
+    ranks = fields[1::2]
+    n = len(ranks)
+    if not 0 < n <= _MAX_RANK or data.count(b" ") != n or data.count(b"\n") not in (n - 1, n):
+        return None
+    if ranks != [b"%d" % rank for rank in range(n)]:
+        return None
+    try:
+        tokens = list(map(binascii.a2b_base64, fields[0::2]))
+    except ValueError:
+        return None
+    return tokens if len(tokens) == n and all(tokens) else None
+
+
+def _read_lines(path: Path, data: bytes) -> list[bytes]:
     found: dict[int, bytes] = {}
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(data.split(b"\n"), 1):
         if not line.strip():
             continue
         encoded, _, rank_text = line.partition(b" ")

@@ -1,0 +1,71 @@
+"""The requests of one `LLM` call: submitted together, waited for, and put in order."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+
+from gristmill.engine.engine import Engine
+from gristmill.outputs import Collector, RequestOutput
+from gristmill.tokenizer.interface import Tokenizer
+from gristmill.types import Request, SamplingParams
+
+
+class Answers:
+    """The requests of one call, and what came of them."""
+
+    def __init__(self, engine: Engine, on_end: Callable[[], object]) -> None:
+        self._engine = engine
+        self._on_end = on_end
+        self._requests: list[tuple[str | None, list[int], list[Collector]]] = []
+        self._ids: list[int] = []
+        self._n_open = 1  # the call itself, until all are submitted
+        self._counting = threading.Lock()
+        self._ended = threading.Event()
+
+    def submit(
+        self, prompt: str | None, ids: list[int], params: SamplingParams, priority: int, tokenizer: Tokenizer | None
+    ) -> None:
+        collectors = [Collector(tokenizer, params, self._count_down) for _ in range(params.n)]
+        self._requests.append((prompt, ids, collectors))
+        for i, collector in enumerate(collectors):
+            own = params if params.seed is None or i == 0 else replace(params, seed=(params.seed + i) % 2**64)
+            with self._counting:
+                self._n_open += 1
+            self._ids.append(self._engine.submit(Request(tuple(ids), own, priority), collector))
+
+    def all_submitted(self) -> None:
+        self._count_down()
+
+    def wait(self) -> None:
+        self._ended.wait()
+
+    def cancel(self) -> None:
+        for request_id in self._ids:
+            self._engine.cancel(request_id)
+
+    def outputs(self) -> list[RequestOutput]:
+        """In the order of the prompts. Raises what went wrong with any of them."""
+        for _, _, collectors in self._requests:
+            for collector in collectors:
+                if collector.error is not None:
+                    raise collector.error
+        return [
+            RequestOutput(
+                prompt,
+                ids,
+                [collector.output(i) for i, collector in enumerate(collectors)],
+                collectors[0].prompt_logprobs(),
+                collectors[0].n_cached,
+            )
+            for prompt, ids, collectors in self._requests
+        ]
+
+    def _count_down(self) -> None:
+        with self._counting:
+            self._n_open -= 1
+            ended = self._n_open == 0
+        if ended:
+            self._ended.set()
+            self._on_end()

@@ -1,0 +1,115 @@
+"""Guesses the tokens to come with a smaller model. Its cache lies beside the engine's own, block for block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from gristmill.engine.batch import build
+from gristmill.engine.runner import Runner
+from gristmill.engine.scheduler import Part
+from gristmill.engine.sequence import Sequence
+from gristmill.kv.cache import KvPlan, allocate, windows_of
+from gristmill.models.decoder import Decoder
+from gristmill.ops.interface import Ops
+from gristmill.types import ModelConfig
+
+FIRST_LENGTH, LONGEST = 4, 12
+
+
+@dataclass(slots=True)
+class _State:
+    """Of one sequence: tokens that the draft model has computed, in which of its lives, and how many to guess next."""
+
+    n_computed: int = 0
+    life: int = 0
+    length: int = FIRST_LENGTH
+
+
+class DraftModel:
+    """Speculative decoding (Leviathan et al., arXiv:2211.17192) where both models choose with the same random numbers:
+    a draft is kept exactly where the large model chooses it too, so the answer is the one that it would give alone.
+
+    What it computes for blocks that sequences share, each of them computes alike, so it does not matter who was first.
+    """
+
+    def __init__(
+        self, decoder: Decoder, ops: Ops, kv_plan: KvPlan, kv_type: str, step_tokens: int, replay: str
+    ) -> None:
+        self._ops = ops
+        self._step_tokens = step_tokens
+        self._n_groups = len(windows_of(decoder.config))  # all in the blocks of full attention
+        n_blocks = [kv_plan.n_blocks[0]] * self._n_groups
+        self._runner = Runner(decoder, ops, allocate(ops, decoder.config, n_blocks, kv_type), replay)
+        self._states: dict[int, _State] = {}
+
+    def propose(self, sequences: Iterable[Sequence], most: int) -> None:
+        """Sets the drafts of sequences with one token left to compute: up to `most`, as far as their blocks reach."""
+        work = list[tuple[Sequence, _State, int]]()
+        for sequence in sequences:
+            state = self._states.setdefault(sequence.request_id, _State())
+            if state.life != sequence.n_preempted:
+                state.n_computed, state.life = 0, sequence.n_preempted
+            n_tokens = len(sequence.tokens)
+            n = min(state.length, most, sequence.room - n_tokens + 1, sequence.max_tokens - 1 - n_tokens)
+            if n > 0:
+                work.append((sequence, state, n))
+        guesses = [self._shadow(sequence, state) for sequence, state, _ in work]
+        self._catch_up(guesses)
+        for i in range(max((n for _, _, n in work), default=0)):
+            going_on = [guess for guess, (_, _, n) in zip(guesses, work, strict=True) if i < n]
+            parts = [Part(guess, len(guess.tokens) - guess.n_computed, 1) for guess in going_on]
+            ids, _ = self._runner.step(build(parts, self._ops))
+            for part, token_id in zip(parts, ids, strict=True):
+                part.sequence.n_computed += part.n_tokens
+                part.sequence.tokens.append(token_id)
+        for guess, (sequence, state, _) in zip(guesses, work, strict=True):
+            sequence.drafts = guess.tokens[len(sequence.tokens) :]
+            state.n_computed = guess.n_computed
+
+    def learn(self, sequence: Sequence, n_drafted: int, n_accepted: int) -> None:
+        """Tells how many drafts were right, whoever made them; the tokens have been appended."""
+        state = self._states.get(sequence.request_id)
+        if state is None:
+            return
+        state.n_computed = min(state.n_computed, len(sequence.tokens) - 1)
+        state.length = min(LONGEST, state.length + 2) if n_accepted == n_drafted else max(1, n_accepted + 1)
+
+    def forget(self, request_id: int) -> None:
+        self._states.pop(request_id, None)
+
+    def _shadow(self, sequence: Sequence, state: _State) -> Sequence:
+        """The same sequence as the draft model sees it, to be continued without harm to the original."""
+        return Sequence(
+            request_id=sequence.request_id,
+            tokens=sequence.tokens.copy(),
+            n_prompt=sequence.n_prompt,
+            params=sequence.params,
+            seed=sequence.seed,
+            stop_ids=sequence.stop_ids,
+            max_output=sequence.max_output,
+            n_computed=state.n_computed,
+            block_ids=[sequence.block_ids[0]] * self._n_groups,
+        )
+
+    def _catch_up(self, guesses: list[Sequence]) -> None:
+        """Computes all but the last stretch of what is missing, a step's tokens at a time."""
+        for guess in guesses:
+            while (missing := len(guess.tokens) - guess.n_computed) > self._step_tokens // 2:
+                n = min(missing - 1, self._step_tokens)
+                self._runner.forward(build([Part(guess, n, 0)], self._ops))
+                guess.n_computed += n
+
+
+def check_draft(draft: ModelConfig, config: ModelConfig, context: int) -> None:
+    """ValueError for a draft model that cannot guess for this one."""
+    if draft.vocab_size != config.vocab_size:
+        raise ValueError(
+            f"the draft model has {draft.vocab_size} tokens and the model {config.vocab_size}: they need one vocabulary"
+        )
+    if draft.max_context < context:
+        raise ValueError(f"the draft model was made for {draft.max_context} tokens of context, not {context}: lower it")
+    if all(config.windows):
+        raise ValueError(
+            "a model whose layers all have a sliding window keeps too little for a draft model: leave it out"
+        )

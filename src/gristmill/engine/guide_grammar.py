@@ -1,0 +1,293 @@
+"""What a caller asks of an answer -> one grammar for llguidance, checked first and refused by name where it would be
+ignored, be understood differently, or not be compiled in bounded time and stack. It knows no vocabulary."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any, Final
+
+from gristmill.types import StructuredOutputsParams
+
+MAX_SCHEMA_BYTES: Final = 256 << 10
+MAX_GRAMMAR_BYTES: Final = 64 << 10
+MAX_REGEX_BYTES: Final = 16 << 10
+MAX_CHOICE_BYTES: Final = 64 << 10
+MAX_SCHEMA_DEPTH: Final = 100
+MAX_SCHEMA_PATH: Final = 20_000
+"""References times depth: how deep a compiler may recurse that follows each reference once."""
+MAX_PATTERN_PROPERTIES: Final = 64
+"""They are compared with each other, each pair as two automata."""
+MAX_MULTIPLE: Final = 10_000
+"""Least common multiple of all multipleOf: an automaton has a state for each remainder."""
+
+_EXACT_INT = 1 << 53
+# Escapes a model may write in JSON strings: without \uXXXX, since a key written with it would pass for another key.
+_ESCAPES = 'nrbtf\\"'
+_WHITESPACE = re.compile(r"(?:[ \t\r\n\[\]()?*+|]|\\[nrt]|\\x(?:20|0[9aAdD])|\{[0-9]*(?:,[0-9]*)?\})*")
+
+
+class GuideError(ValueError):
+    """A constraint that cannot be kept; the message begins with its field. `field` and `reason` give the two parts."""
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(f"structured_outputs.{field}: {reason}")
+        self.field = field
+        self.reason = reason
+
+
+def constraint_field(params: StructuredOutputsParams) -> str:
+    """The name of the one constraint that is set."""
+    for name in ("json", "regex", "choice", "grammar"):
+        if getattr(params, name) is not None:
+            return name
+    return "json_object"
+
+
+def build_grammar(params: StructuredOutputsParams, end_texts: frozenset[str] = frozenset()) -> str:
+    """llguidance's JSON for `params`. end_texts: texts of tokens that end an answer, which no grammar may name.
+
+    Raises GuideError.
+    """
+    field = constraint_field(params)
+    if field == "regex":
+        assert params.regex is not None
+        return _lark("start: /" + _regex_in_lark("regex", params.regex) + "/")
+    if field == "choice":
+        assert params.choice is not None
+        return _lark("start: /" + _choice_regex(params.choice) + "/")
+    if field == "grammar":
+        assert params.grammar is not None
+        return _lark(check_lark(params.grammar, end_texts))
+    schema: dict[str, Any] = {"type": "object"} if field == "json_object" else parse_schema("json", params.json)
+    schema["x-guidance"] = {
+        "json_allowed_escapes": _ESCAPES,
+        "whitespace_flexible": not params.disable_any_whitespace,
+        **_whitespace(params.whitespace_pattern),
+    }
+    return json.dumps({"grammars": [{"json_schema": schema}]})
+
+
+def _lark(text: str) -> str:
+    return json.dumps({"grammars": [{"lark_grammar": text}]})  # bare text that starts with { would be read as JSON
+
+
+def _check_size(field: str, text: str, limit: int) -> None:
+    try:
+        n_bytes = len(text.encode())
+    except UnicodeEncodeError:
+        raise GuideError(field, "has a lone surrogate: it is not Unicode text") from None
+    if n_bytes > limit:
+        raise GuideError(field, f"has {n_bytes} bytes; at most {limit} are allowed")
+
+
+def _whitespace(pattern: str | None) -> dict[str, str]:
+    if pattern is None:
+        return {}
+    _check_size("whitespace_pattern", pattern, 256)
+    if _WHITESPACE.fullmatch(pattern) is None:
+        raise GuideError(
+            "whitespace_pattern", f"{pattern!r} may have spaces, \\n, \\r, \\t, [], (), | and repetitions only"
+        )
+    return {"whitespace_pattern": pattern}
+
+
+def _regex_in_lark(field: str, regex: str) -> str:
+    """`regex` as it stands between two slashes."""
+    _check_size(field, regex, MAX_REGEX_BYTES)
+    if not regex:
+        raise GuideError(field, "is empty")
+    if (len(regex) - len(regex.rstrip("\\"))) % 2:
+        raise GuideError(field, "ends with a backslash that escapes nothing")
+    # Pairs first, so that a slash or line end after an escaped backslash is not taken for an escaped one.
+    return re.sub(r"\\(.)|/|\n|\r", _escape_for_lark, regex, flags=re.DOTALL)
+
+
+def _escape_for_lark(match: re.Match[str]) -> str:
+    special = {"/": "\\/", "\n": "\\n", "\r": "\\r", "\\\n": "\\n", "\\\r": "\\r"}
+    return special.get(match.group(), match.group())
+
+
+def _choice_regex(choice: tuple[str, ...]) -> str:
+    _check_size("choice", "".join(choice), MAX_CHOICE_BYTES)
+    special = {"\n": "\\n", "\r": "\\r"}
+    meta = re.compile(r"[\\.+*?()|\[\]{}^$#&\-~/\n\r]")
+    return "(?:" + "|".join(meta.sub(lambda m: special.get(m[0], "\\" + m[0]), text) for text in choice) + ")"
+
+
+def parse_schema(field: str, text: object) -> dict[str, Any]:
+    """A JSON schema whose every keyword will be kept, bounds tightened to numbers that are exact. Raises GuideError."""
+    assert isinstance(text, str)
+    _check_size(field, text, MAX_SCHEMA_BYTES)
+    try:
+        schema = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        reason = "is nested too deep" if isinstance(error, RecursionError) else f"is not JSON: {error}"
+        raise GuideError(field, reason) from None
+    if isinstance(schema, bool):
+        schema = {} if schema else {"enum": []}
+    check_schema(field, schema)
+    assert isinstance(schema, dict)
+    return schema
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def check_schema(field: str, schema: object) -> None:
+    """Refuse what the compiler would get wrong or not survive; tighten inexact bounds in place.
+
+    Every object in the document is looked at, wherever it stands, since a reference may lead anywhere.
+    """
+    if not isinstance(schema, dict):
+        raise GuideError(field, f"must be a JSON object, not {type(schema).__name__}")
+    if "x-guidance" in schema:
+        raise GuideError(field, "has x-guidance, which could switch keywords off; leave it out")
+    references: set[str] = set()
+    multiple = Fraction(1)
+    n_patterns = 0
+    deepest = 0
+    for node, depth in _walk(field, schema):
+        deepest = max(deepest, depth)
+        if isinstance(reference := node.get("$ref"), str):
+            references.add(reference)
+        if isinstance(patterns := node.get("patternProperties"), dict):
+            n_patterns += len(patterns)
+        multiple = _join_multiple(field, multiple, node.get("multipleOf"))
+        _check_exact(field, node)
+        _check_min_properties(field, node)
+    if n_patterns > MAX_PATTERN_PROPERTIES:
+        raise GuideError(field, f"has {n_patterns} patternProperties; at most {MAX_PATTERN_PROPERTIES} are allowed")
+    if (len(references) + 1) * deepest > MAX_SCHEMA_PATH:
+        raise GuideError(field, f"has {len(references)} references and is nested {deepest} deep: simplify it")
+
+
+def _walk(field: str, document: object) -> Iterator[tuple[dict[str, Any], int]]:
+    """Every object in a JSON document, with its depth."""
+    pending = [(document, 1)]
+    while pending:
+        node, depth = pending.pop()
+        if depth > MAX_SCHEMA_DEPTH:
+            raise GuideError(field, f"is nested more than {MAX_SCHEMA_DEPTH} deep")
+        if isinstance(node, float) and not math.isfinite(node):
+            raise GuideError(field, "has a number beyond the range of a double")
+        if isinstance(node, dict):
+            yield node, depth
+            pending += [(child, depth + 1) for child in node.values()]
+        elif isinstance(node, list):
+            pending += [(child, depth + 1) for child in node]
+
+
+def _join_multiple(field: str, multiple: Fraction, value: object) -> Fraction:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return multiple  # absent, or of a type that the compiler refuses
+    if value <= 0:
+        raise GuideError(field, f"multipleOf must be over 0, not {value}")
+    step = Fraction(str(value))
+    joined = Fraction(math.lcm(multiple.numerator, step.numerator), math.gcd(multiple.denominator, step.denominator))
+    if max(joined.numerator, step.numerator, step.denominator) > MAX_MULTIPLE:
+        raise GuideError(field, f"multipleOf {value}: the least common multiple of all may be {MAX_MULTIPLE} at most")
+    return joined
+
+
+def _check_exact(field: str, node: dict[str, Any]) -> None:
+    """The compiler counts in doubles: a constant must be exact there, a bound moves inwards to the next that is."""
+    for name, towards in (("minimum", 1), ("maximum", -1), ("exclusiveMinimum", 1), ("exclusiveMaximum", -1)):
+        value = node.get(name)
+        if isinstance(value, int) and not isinstance(value, bool) and abs(value) > _EXACT_INT:
+            node[name] = _inwards(field, value, towards)
+    pending = [node.get("const"), node.get("enum")]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, list):
+            pending += value
+        elif isinstance(value, dict):
+            pending += value.values()
+        elif isinstance(value, int | float) and not isinstance(value, bool) and abs(value) > _EXACT_INT:
+            raise GuideError(field, f"const or enum has the number {value}, beyond 2^53 it cannot be kept exactly")
+
+
+def _inwards(field: str, value: int, towards: int) -> int:
+    try:
+        nearest = float(value)
+    except OverflowError:
+        raise GuideError(field, f"has a bound of {len(str(abs(value)))} digits, beyond the range of a double") from None
+    if (int(nearest) - value) * towards < 0:
+        nearest = math.nextafter(nearest, math.inf * towards)
+    return int(nearest)
+
+
+def _check_min_properties(field: str, node: dict[str, Any]) -> None:
+    """A key beyond the listed ones may be written twice: two such keys are not surely two properties."""
+    wanted, required = node.get("minProperties"), node.get("required")
+    n_required = len(set(map(str, required))) if isinstance(required, list) else 0
+    if isinstance(wanted, int) and wanted > n_required + 1:
+        raise GuideError(
+            field, f"minProperties {wanted} cannot be kept with {n_required} required properties; name them in required"
+        )
+
+
+_LARK_TOKENS = re.compile(
+    r"""
+      (?P<comment>(?:\#|//)[^\n]*)
+    | (?P<string>"(?:\\.|[^"\\\n])*"i?)
+    | (?P<regex>/(?:\\.|[^/\\])+/[imslux]*)
+    | (?P<special><[^<>\s]+>)
+    | (?P<embedded>%(?:json|regex|llguidance)(?![a-z]))
+    | (?P<attribute>\b(?:temperature|stop|stop_capture)\s*=)
+    | (?P<word>[A-Za-z][A-Za-z0-9_\-]*)
+    | (?P<other>.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_HARMLESS_OPTIONS = frozenset({"no_forcing", "allow_initial_skip"})
+
+
+def check_lark(text: str, end_texts: frozenset[str]) -> str:
+    """`text` with its JSON schemas as `build_grammar` would give them.
+
+    Raises GuideError for what llguidance allows beyond a grammar of text: options of sampling, ids, end tokens.
+    """
+    _check_size("grammar", text, MAX_GRAMMAR_BYTES)
+    if not text.strip():
+        raise GuideError("grammar", "is empty")
+    kept: list[str] = []
+    at = 0
+    while match := _LARK_TOKENS.match(text, at):
+        at = match.end()
+        kept.append(match.group())
+        if match.lastgroup == "special":
+            _check_special(match.group(), end_texts)
+        elif match.lastgroup == "attribute":
+            raise GuideError("grammar", f"has {match.group()!r}, which is not implemented; leave it out")
+        elif match.lastgroup == "embedded":
+            value, at = _read_embedded(match.group(), text, at)
+            kept.append(" " + json.dumps(value))
+    return "".join(kept)
+
+
+def _check_special(name: str, end_texts: frozenset[str]) -> None:
+    if name.startswith("<["):
+        raise GuideError("grammar", f"has token ids {name}; name a special token by its text")
+    if name in end_texts:
+        raise GuideError("grammar", f"names {name}, which ends an answer; that is allowed wherever the grammar may end")
+
+
+def _read_embedded(keyword: str, text: str, at: int) -> tuple[Any, int]:
+    """The JSON after `keyword`, checked, and where it ends."""
+    space = re.compile(r"\s*").match(text, at)
+    assert space is not None
+    try:
+        value, end = json.JSONDecoder(parse_constant=_refuse_constant).raw_decode(text, space.end())
+    except (ValueError, RecursionError) as error:
+        raise GuideError("grammar", f"{keyword} is not followed by JSON: {error}") from None
+    if keyword == "%json":
+        check_schema("grammar", value)
+        value["x-guidance"] = {"json_allowed_escapes": _ESCAPES}
+    elif keyword == "%llguidance" and not (isinstance(value, dict) and value.keys() <= _HARMLESS_OPTIONS):
+        raise GuideError("grammar", f"%llguidance may set {' and '.join(sorted(_HARMLESS_OPTIONS))} only")
+    return value, end

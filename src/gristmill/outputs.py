@@ -1,0 +1,147 @@
+"""What `LLM` returns, in vLLM's names; and how it comes together from the engine's events. It knows no engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gristmill.tokenizer.interface import Tokenizer
+from gristmill.tokenizer.stream import StopStrings, StreamDecoder
+from gristmill.types import Event, Failure, Finish, PromptLogprobs, SamplingParams, TokenEvent
+
+
+@dataclass(frozen=True, slots=True)
+class Logprob:
+    """rank: 1 for the likeliest token. decoded_token: its text, U+FFFD for a part of a character."""
+
+    logprob: float
+    rank: int | None
+    decoded_token: str | None
+
+
+Logprobs = dict[int, Logprob]
+"""Of one position, by id: the token that is there and the best alternatives."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionOutput:
+    """One answer. logprobs: for each token, where they were asked for."""
+
+    index: int
+    text: str
+    token_ids: list[int]
+    logprobs: list[Logprobs] | None
+    finish_reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestOutput:
+    """A prompt and its answers.
+
+    prompt_logprobs    for each token of the prompt, None for the first; None where they were not asked for
+    num_cached_tokens  tokens of the prompt that the cache had already
+    """
+
+    prompt: str | None
+    prompt_token_ids: list[int]
+    outputs: list[CompletionOutput]
+    prompt_logprobs: list[Logprobs | None] | None = None
+    num_cached_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One step of a generation: a token, and the text that it completes (empty while a character is incomplete)."""
+
+    event: TokenEvent
+    text: str
+    finish: Finish | None
+
+
+class TextReader:
+    """Turns a request's tokens into pieces of text; a stop string ends the answer and is left out of it."""
+
+    def __init__(self, tokenizer: Tokenizer | None, params: SamplingParams) -> None:
+        if tokenizer is None and params.stop:
+            raise ValueError("stop strings need a vocabulary, and this model has none")
+        self._decoder = StreamDecoder(tokenizer) if tokenizer is not None else None
+        self._stops = StopStrings(params.stop)
+
+    def push(self, event: TokenEvent) -> Piece:
+        if self._decoder is None:
+            return Piece(event, "", event.finish)
+        text = self._stops.push(self._decoder.push(event.token_id))
+        if self._stops.stopped:
+            return Piece(event, text, Finish.STOP)
+        if event.finish is not None:
+            text += self._stops.push(self._decoder.flush()) + self._stops.flush()
+        return Piece(event, text, event.finish)
+
+
+class Collector:
+    """The sink of one answer that is read when it is complete; on_end is called then, or when it fails.
+
+    The text is made afterwards, on the thread that reads it, unless stop strings have to be looked for on the way.
+    """
+
+    def __init__(self, tokenizer: Tokenizer | None, params: SamplingParams, on_end: Callable[[], None]) -> None:
+        self._tokenizer = tokenizer
+        self._params = params
+        self._reader = TextReader(tokenizer, params)
+        self._looks_for_stops = bool(params.stop)
+        self._events: list[TokenEvent] = []
+        self._texts: list[str] = []
+        self._finish: Finish | None = None
+        self._prompt: list[TokenEvent] = []
+        self._on_end = on_end
+        self.error: BaseException | None = None
+
+    def __call__(self, event: Event) -> bool:
+        if isinstance(event, TokenEvent):
+            self._events.append(event)
+            self._finish = event.finish
+            if self._looks_for_stops:
+                piece = self._reader.push(event)
+                self._texts.append(piece.text)
+                self._finish = piece.finish
+            if self._finish is None:
+                return False
+        elif isinstance(event, Failure):
+            self.error = event.error
+        else:
+            self._prompt += event.tokens if isinstance(event, PromptLogprobs) else ()
+            return False
+        self._on_end()
+        return True
+
+    @property
+    def n_cached(self) -> int:
+        return self._events[0].n_cached
+
+    def output(self, index: int) -> CompletionOutput:
+        if not self._looks_for_stops:
+            self._texts = [self._reader.push(event).text for event in self._events]
+        return CompletionOutput(
+            index=index,
+            text="".join(self._texts),
+            token_ids=[event.token_id for event in self._events],
+            logprobs=None if self._params.logprobs is None else [logprobs_of(e, self._tokenizer) for e in self._events],
+            finish_reason=self._finish.value if self._finish else None,
+        )
+
+    def prompt_logprobs(self) -> list[Logprobs | None] | None:
+        if self._params.prompt_logprobs is None:
+            return None
+        return [None, *(logprobs_of(event, self._tokenizer) for event in self._prompt)]
+
+
+def logprobs_of(event: TokenEvent, tokenizer: Tokenizer | None) -> Logprobs:
+    """Of the token and of its alternatives."""
+    assert event.logprob is not None
+
+    def text(token_id: int) -> str | None:
+        known = tokenizer is not None and token_id < tokenizer.vocab_size
+        return tokenizer.token_text(token_id) if tokenizer is not None and known else None
+
+    ranked = {i: Logprob(logprob, rank, text(i)) for rank, (i, logprob) in enumerate(event.top_logprobs, 1)}
+    return {event.token_id: Logprob(event.logprob, event.rank, text(event.token_id)), **ranked}

@@ -1,0 +1,286 @@
+"""The engine from other threads: submitting, cancelling, closing; queues, priorities and what is freed."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import small_model
+
+from gristmill import LLM, SamplingParams
+from gristmill.engine.engine import EngineClosedError
+from gristmill.engine.scheduler import QueueFullError
+from gristmill.types import Event, Failure, Request, TokenEvent
+
+LONG = SamplingParams(temperature=0, max_tokens=100, ignore_eos=True)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_model.write(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture
+def llm(path: Path) -> LLM:
+    return LLM(path, threads=1, max_sequences=4)
+
+
+def n_in_use(llm: LLM) -> int:
+    return sum(pool.n_blocks - pool.n_free for pool in llm._open()._scheduler._tables.pools)
+
+
+def wait_until(condition: object, what: str) -> None:
+    assert callable(condition)
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end, what
+        time.sleep(0.002)
+
+
+def test_prompts_run_together_and_come_back_in_order(llm: LLM) -> None:
+    prompts = [[1, 10 + i] for i in range(11)]
+    params = [SamplingParams(temperature=0, max_tokens=3 + i, ignore_eos=True) for i in range(11)]
+    together = llm.generate(prompts, params)
+    assert [o.prompt_token_ids for o in together] == prompts
+    assert [len(o.outputs[0].token_ids) for o in together] == [3 + i for i in range(11)]
+    for prompt, p, output in zip(prompts, params, together, strict=True):
+        assert llm.generate([prompt], p)[0].outputs == output.outputs
+
+
+def test_threads_and_tasks_share_one_engine(llm: LLM) -> None:
+    prompts = [[1, 20 + i] for i in range(12)]
+    expected = [o.outputs for o in llm.generate(prompts, LONG)]
+    with ThreadPoolExecutor(6) as pool:
+        assert [o[0].outputs for o in pool.map(lambda p: llm.generate([p], LONG), prompts)] == expected
+
+    async def main() -> list[object]:
+        return [o[0].outputs for o in await asyncio.gather(*(llm.agenerate([p], LONG) for p in prompts))]
+
+    assert asyncio.run(main()) == expected
+
+
+def test_answers_to_one_prompt_differ_by_their_seeds(llm: LLM) -> None:
+    params = SamplingParams(n=3, seed=7, max_tokens=12, ignore_eos=True)
+    outputs = llm.generate([[1, 50, 60]], params)[0].outputs
+    assert [o.index for o in outputs] == [0, 1, 2]
+    for i, output in enumerate(outputs):
+        single = SamplingParams(seed=7 + i, max_tokens=12, ignore_eos=True)
+        assert llm.generate([[1, 50, 60]], single)[0].outputs[0].token_ids == output.token_ids
+    assert len({tuple(o.token_ids) for o in outputs}) == 3
+
+
+def test_what_a_prompt_has_in_common_with_an_earlier_one_is_not_computed_again(llm: LLM) -> None:
+    prompt = list(range(3, 3 + 40))
+    first, second = llm.generate([prompt], LONG)[0], llm.generate([prompt], LONG)[0]
+    assert (first.num_cached_tokens, second.num_cached_tokens) == (0, 32)
+    assert first.outputs == second.outputs
+
+
+def test_prompt_logprobs_are_the_scores(llm: LLM) -> None:
+    ids = [1, 50, 60, 70, 80]
+    output = llm.generate([ids], SamplingParams(temperature=0, max_tokens=2, prompt_logprobs=2, ignore_eos=True))[0]
+    assert output.prompt_logprobs is not None
+    assert output.prompt_logprobs[0] is None
+    scores = llm.score(ids)
+    assert len(output.prompt_logprobs) == 5
+    for token_id, score, found in zip(ids[1:], scores, output.prompt_logprobs[1:], strict=True):
+        assert found is not None
+        assert found[token_id].logprob == score
+        assert {1, 2} <= {p.rank for p in found.values()}
+
+
+def test_hidden_states_through_the_head_are_the_logits(llm: LLM) -> None:
+    """The classifier of this model is its embedding, the first tensor of the file after a header of 28 bytes."""
+    ids = list(range(3, 100))
+    hidden, logits = llm.embed(ids), llm.logits(ids)
+    assert hidden.shape == (97, small_model.DIM)
+    raw = np.fromfile(llm.model_path, "<f4", small_model.VOCAB * small_model.DIM, offset=28)
+    np.testing.assert_allclose(hidden @ raw.reshape(small_model.VOCAB, -1).T, logits, atol=1e-4)
+
+
+def test_repetition_is_punished(llm: LLM) -> None:
+    free = llm.generate([[1, 50]], LONG)[0].outputs[0].token_ids
+    params = SamplingParams(temperature=0, max_tokens=100, ignore_eos=True, presence_penalty=2.0, frequency_penalty=2.0)
+    assert len(set(llm.generate([[1, 50]], params)[0].outputs[0].token_ids)) > len(set(free))
+
+
+def test_min_tokens_forbids_an_end(llm: LLM) -> None:
+    free = llm.generate([[1, 50]], LONG)[0].outputs[0].token_ids
+    params = SamplingParams(temperature=0, max_tokens=20, min_tokens=10, stop_token_ids=(free[0],), ignore_eos=True)
+    output = llm.generate([[1, 50]], params)[0].outputs[0]
+    assert free[0] not in output.token_ids[:10]
+
+
+def test_a_biased_token_is_chosen_and_a_forbidden_one_is_not(llm: LLM) -> None:
+    free = llm.generate([[1, 50]], LONG)[0].outputs[0].token_ids
+    params = SamplingParams(temperature=0, max_tokens=5, logit_bias={77: 100.0}, ignore_eos=True)
+    assert llm.generate([[1, 50]], params)[0].outputs[0].token_ids == [77] * 5
+    params = SamplingParams(temperature=0, max_tokens=1, logit_bias={free[0]: -100.0}, ignore_eos=True)
+    assert llm.generate([[1, 50]], params)[0].outputs[0].token_ids != free[:1]
+    with pytest.raises(ValueError, match="token id 259 is outside the vocabulary"):
+        llm.generate([[1]], SamplingParams(logit_bias={259: 1.0}))
+
+
+def test_cancelled_requests_leave_nothing_behind(llm: LLM) -> None:
+    """200 of them, some at once, some while they wait, some in the middle of an answer."""
+    rng, engine = random.Random(0), llm._open()
+    n_events: dict[int, int] = {}
+    for i in range(200):
+        counted = i
+
+        def take(_: Event, counted: int = counted) -> bool:
+            n_events[counted] = n_events.get(counted, 0) + 1
+            return False
+
+        prompt = tuple(rng.randrange(259) for _ in range(rng.randrange(1, 100)))
+        request_id = engine.submit(Request(prompt, SamplingParams(max_tokens=None, ignore_eos=True)), take)
+        if rng.random() < 0.5:
+            time.sleep(rng.random() * 0.003)
+        engine.cancel(request_id)
+    wait_until(lambda: engine._scheduler.n_running + engine._scheduler.n_waiting + engine._orders.qsize() == 0, "ended")
+    assert n_in_use(llm) == 0
+    assert engine._loop is not None
+    assert not engine._loop._streams
+    assert not engine._loop._adjusters
+    assert n_events
+
+
+def test_a_cancelled_request_ends_within_two_steps(llm: LLM) -> None:
+    engine = llm._open()
+    n_after, cancelled, started = [0], threading.Event(), threading.Event()
+
+    def take(event: Event) -> bool:
+        started.set()
+        n_after[0] += cancelled.is_set()
+        return False
+
+    request_id = engine.submit(Request((1, 2), SamplingParams(max_tokens=None, ignore_eos=True)), take)
+    assert started.wait(20)
+    engine.cancel(request_id)
+    cancelled.set()
+    wait_until(lambda: n_in_use(llm) == 0, "freed")
+    assert n_after[0] <= 2
+
+
+def test_a_stream_that_is_closed_ends_its_request(llm: LLM) -> None:
+    stream = llm.stream([1, 2], SamplingParams(max_tokens=None, ignore_eos=True))
+    next(stream)
+    stream.close()
+    wait_until(lambda: n_in_use(llm) == 0, "freed")
+
+
+def test_a_task_that_is_cancelled_ends_its_requests(llm: LLM) -> None:
+    async def main() -> None:
+        task = asyncio.create_task(llm.agenerate([[1, 2]] * 9, LONG))
+        await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    wait_until(lambda: n_in_use(llm) == 0, "freed")
+
+
+def test_urgent_requests_go_first(path: Path) -> None:
+    llm, ended = LLM(path, threads=1, max_sequences=1), list[int]()
+    engine, done = llm._open(), threading.Semaphore(0)
+
+    def take(number: int, event: Event) -> bool:
+        if isinstance(event, TokenEvent) and event.finish is not None:
+            ended.append(number)
+            done.release()
+        return False
+
+    for number, priority in enumerate([0, 5, 5, -1, 0]):
+        engine.submit(Request((1, number + 2), LONG, priority), lambda event, number=number: take(number, event))
+    for _ in range(5):
+        assert done.acquire(timeout=20)
+    assert ended.index(3) < ended.index(4) < ended.index(1) < ended.index(2)
+
+
+def test_a_full_queue_refuses_more(path: Path) -> None:
+    llm = LLM(path, threads=1, max_sequences=1)
+    engine = llm._open()
+    object.__setattr__(engine.settings, "max_queue", 3)
+    forever = SamplingParams(max_tokens=None, ignore_eos=True)
+
+    def flood() -> None:
+        for _ in range(50):
+            engine.submit(Request((1,), forever), lambda _: False)
+
+    with pytest.raises(QueueFullError, match="max_queue is 3"):
+        flood()
+    llm.close()
+
+
+def test_closing_ends_what_runs_with_a_reason(path: Path) -> None:
+    llm = LLM(path, threads=1, max_sequences=2)
+    events: list[Event] = []
+    for _ in range(5):
+        params = SamplingParams(max_tokens=None, ignore_eos=True)
+        llm._open().submit(Request((1,), params), lambda event: bool(events.append(event)))
+    engine = llm._open()
+    llm.close()
+    reasons = [event for event in events if isinstance(event, Failure)]
+    assert reasons
+    assert all(isinstance(event.error, EngineClosedError) for event in reasons)
+    with pytest.raises(EngineClosedError):
+        engine.submit(Request((1,), LONG), lambda _: False)
+
+
+def test_a_sink_that_fails_ends_its_own_request_alone(llm: LLM, caplog: pytest.LogCaptureFixture) -> None:
+    def take(_: Event) -> bool:
+        raise OSError("the reader is gone")
+
+    llm._open().submit(Request((1, 2), LONG), take)
+    assert llm.generate([[1, 50]], LONG)[0].outputs[0].finish_reason == "length"
+    wait_until(lambda: n_in_use(llm) == 0, "freed")
+    assert "the reader is gone" in caplog.text
+
+
+def test_an_llm_that_is_dropped_ends_its_thread(path: Path) -> None:
+    def count() -> int:
+        return sum(thread.name == "gristmill engine" for thread in threading.enumerate())
+
+    gc.collect()
+    before = count()
+    llm = LLM(path, threads=1)
+    llm.generate([[1]], LONG)
+    assert count() == before + 1
+    del llm
+    gc.collect()
+    wait_until(lambda: count() == before, "the thread ended")
+
+
+def test_a_draft_model_changes_no_answer(llm: LLM, path: Path) -> None:
+    """Here the model guesses for itself, so that nearly all is right."""
+    prompts = [[1, 20 + i, 30] for i in range(6)]
+    params = [SamplingParams(temperature=i % 2, seed=i, max_tokens=60, ignore_eos=True, logprobs=1) for i in range(6)]
+    expected = [output.outputs for output in llm.generate(prompts, params)]
+    with LLM(path, threads=1, draft=path, speculate=True) as both:
+        assert [output.outputs for output in both.generate(prompts, params)] == expected
+    with LLM(path, threads=1, max_sequences=4, draft=path) as guessing:
+        assert [output.outputs for output in guessing.generate(prompts, params)] == expected
+        scheduler = guessing._open()._scheduler
+        assert scheduler.n_accepted > 0.9 * scheduler.n_drafted > 100
+
+
+def test_a_draft_model_must_fit(path: Path, tmp_path: Path) -> None:
+    short = small_model.write_model(tmp_path / "short.bin", context=64)
+    with pytest.raises(ValueError, match="made for 64 tokens of context, not 128"):
+        LLM(path, draft=short)
+
+
+def test_a_cache_that_cannot_hold_one_context_is_refused_before_loading(path: Path) -> None:
+    with pytest.raises(ValueError, match=r"one sequence of 128 tokens takes .* MiB as f32, and 0 MiB may be used"):
+        LLM(path, kv_type="f32", kv_budget=1000)
+    with pytest.raises(ValueError, match="max_sequences must be between 1 and 4096, not 0"):
+        LLM(path, max_sequences=0)
+    LLM(path, kv_budget=100_000).close()

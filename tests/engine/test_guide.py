@@ -1,0 +1,690 @@
+"""Structured output: what is sampled under the masks satisfies its constraint; what cannot be kept is refused."""
+
+from __future__ import annotations
+
+import codecs
+import gc
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import jsonschema
+import numpy as np
+import psutil
+import pytest
+from random_schemas import SchemaMaker
+
+from gristmill.engine import guide as guide_module
+from gristmill.engine.guide import Guide, GuideCompiler, GuideError
+from gristmill.formats.open import open_checkpoint
+from gristmill.tokenizer.files import load_path
+from gristmill.tokenizer.interface import Tokenizer
+from gristmill.tokenizer.load import load_tokenizer
+from gristmill.types import SamplingParams, StructuredOutputsParams
+
+DATA = Path(os.environ.get("GRISTMILL_DATA", Path(__file__).parents[3] / "shared" / "data")) / "tokenizers"
+VOCABULARIES = {
+    "qwen2": "ggml-vocab-qwen2.gguf",
+    "llama3": "ggml-vocab-llama-bpe.gguf",
+    "llama2-gguf": "ggml-vocab-llama-spm.gguf",
+    "llama2": "llama2-tokenizer.model",
+    "llama2c": "llama2-tokenizer.bin",
+    "o200k": "o200k_base.tiktoken.gz",
+}
+PADDING = 100
+END, TURN, CALL = 400, 401, 402
+PIECES = [
+    '{"',
+    '":',
+    '", "',
+    '": "',
+    '"}',
+    "true",
+    "false",
+    "null",
+    "name",
+    "kind",
+    "the ",
+    "  ",
+    "12",
+    "é",
+    "日本",
+    "\n\n",
+]
+
+
+class SmallTokenizer:
+    """A byte for each of 256 ids, some longer pieces, three special tokens; the longest piece from the left."""
+
+    vocab_size = 403
+    bos_id = None
+    eos_ids = (END, TURN)
+    adds_bos = False
+    strips_first_space = False
+    special_ids: Mapping[str, int] = MappingProxyType({"<|end|>": END, "<|turn|>": TURN, "<|call|>": CALL})
+
+    def __init__(self) -> None:
+        pieces = [p.encode() for p in PIECES]
+        pieces += [b"\xff<odd>"]
+        pieces += [b"w%d" % i for i in range(400 - 256 - len(pieces))]
+        self._bytes = [bytes([i]) for i in range(256)] + pieces + [b"<|end|>", b"<|turn|>", b"<|call|>"]
+        self._ids = {text: i for i, text in enumerate(self._bytes) if i < END}
+
+    def encode(self, text: str, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
+        data, ids = text.encode(), []
+        while data:
+            n = next(n for n in range(min(8, len(data)), 0, -1) if data[:n] in self._ids)
+            ids.append(self._ids[data[:n]])
+            data = data[n:]
+        return ids
+
+    def encode_parts(self, parts: Any, *, add_special: bool = True) -> list[int]:
+        raise NotImplementedError
+
+    def decode(self, ids: Any, *, skip_special: bool = False) -> str:
+        return b"".join(map(self.token_bytes, ids)).decode(errors="replace")
+
+    def token_bytes(self, token_id: int) -> bytes:
+        return self._bytes[token_id]
+
+    def token_text(self, token_id: int) -> str:
+        return self.token_bytes(token_id).decode(errors="replace")
+
+    def is_special(self, token_id: int) -> bool:
+        return token_id >= END
+
+
+class Case:
+    """A tokenizer, a compiler for a model whose vocabulary is padded beyond it, and a row for masks."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+        self.vocab_size = tokenizer.vocab_size + PADDING
+        self.compiler = GuideCompiler(tokenizer, self.vocab_size, tokenizer.eos_ids)
+        self.row = np.zeros(-(-self.vocab_size // 32), np.uint32)
+        texts = [tokenizer.token_bytes(i) for i in range(tokenizer.vocab_size)]
+        kinds = (b'"', b'"}', b'"]', b"@"), (b"}", b"]", b"}}", b"]}"), (b",", b'",', b":", b'":')
+        self._closers = [{i for i, text in enumerate(texts) if text in kind} for kind in kinds]
+        self._closers.append({i for i, text in enumerate(texts) if text.strip()})
+
+    def compile(self, **constraint: Any) -> Guide:
+        return self.compiler.compile(StructuredOutputsParams(**constraint))
+
+    def allowed(self, guide: Guide) -> list[int]:
+        self.row.fill(0xFFFFFFFF)
+        guide.mask(self.row)
+        bits = np.unpackbits(self.row.view(np.uint8), bitorder="little")
+        assert not bits[self.vocab_size :].any()
+        return np.flatnonzero(bits).tolist()
+
+    def walk(self, guide: Guide, rng: random.Random, free_steps: int = 30) -> str:
+        """Text of tokens drawn evenly from masks; after free_steps those that end strings and lists are preferred."""
+        ids: list[int] = []
+        while len(ids) < 1500:
+            allowed = self.allowed(guide)
+            assert allowed, "a mask without any token"
+            ends = [i for i in allowed if i in self.tokenizer.eos_ids]
+            assert sorted(ends) == (sorted(self.tokenizer.eos_ids) if guide.may_end else [])
+            assert not guide.finished or ends == allowed
+            if ends and (len(ends) == len(allowed) or len(ids) > free_steps or rng.random() < 0.2):
+                guide.advance(ends[0])
+                assert guide.finished
+                return b"".join(map(self.tokenizer.token_bytes, ids)).decode()
+            ids.append(self._draw([i for i in allowed if i not in ends], rng, len(ids) > free_steps))
+            guide.advance(ids[-1])
+        raise AssertionError(f"no end after {len(ids)} tokens: {self.tokenizer.decode(ids)[:500]}")
+
+    def _draw(self, allowed: list[int], rng: random.Random, closing: bool) -> int:
+        if closing and rng.random() < 0.9:
+            kinds = ([i for i in allowed if i in kind] for kind in self._closers)
+            allowed = next(filter(None, kinds), allowed)
+        return rng.choice(allowed)
+
+    def accepts(self, guide: Guide, text: str) -> bool:
+        """Whether `text`, byte by byte, is a whole answer; every token taken must have been in the mask."""
+        for byte in text.encode():
+            if byte not in self.allowed(guide) and not guide.forced():
+                return False
+            try:
+                guide.advance(byte)
+            except GuideError:
+                raise
+            except ValueError:
+                return False
+        return guide.may_end
+
+
+@pytest.fixture(scope="module")
+def small() -> Case:
+    return Case(SmallTokenizer())
+
+
+def real_case(name: str) -> Case:
+    path = DATA / VOCABULARIES[name]
+    if not path.exists():
+        pytest.skip(f"{path} is not there; set GRISTMILL_DATA")
+    return Case(load_tokenizer(open_checkpoint(path)) if path.suffix == ".gguf" else load_path(path, None))
+
+
+@pytest.fixture(scope="module")
+def qwen2() -> Case:
+    return real_case("qwen2")
+
+
+# --- parameters
+
+
+def test_params_keep_a_dict_as_text_and_stay_hashable() -> None:
+    params = StructuredOutputsParams(json={"type": "object", "properties": {"b": {}, "a": {}}})
+    assert params.json == '{"type": "object", "properties": {"b": {}, "a": {}}}'
+    sampling = SamplingParams(structured_outputs=params)
+    assert hash(sampling) == hash(SamplingParams(structured_outputs=StructuredOutputsParams(json=params.json)))
+    assert StructuredOutputsParams(choice=["a", "b"]).choice == ("a", "b")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("given", "word"),
+    [
+        ({}, "none"),
+        ({"json": "{}", "regex": "a"}, "json and regex"),
+        ({"json_object": False}, "none"),
+        ({"choice": []}, "choice"),
+        ({"choice": "ab"}, "choice"),
+        ({"choice": [1]}, "choice"),
+        ({"json": {"a": {1, 2}}}, "json"),
+        ({"json": {"a": float("nan")}}, "json"),
+        ({"json": 5}, "json"),
+        ({"regex": b"a"}, "regex"),
+        ({"regex": "a", "whitespace_pattern": " "}, "white space"),
+        ({"json_object": True, "whitespace_pattern": " ", "disable_any_whitespace": True}, "whitespace_pattern"),
+    ],
+)
+def test_params_refuse(given: dict[str, Any], word: str) -> None:
+    with pytest.raises(ValueError, match=word):
+        StructuredOutputsParams(**given)
+
+
+def test_sampling_params_refuse_another_type() -> None:
+    with pytest.raises(ValueError, match="structured_outputs"):
+        SamplingParams(structured_outputs={"json": "{}"})  # type: ignore[arg-type]
+
+
+# --- vocabularies
+
+
+@pytest.mark.parametrize("name", ["small", *VOCABULARIES])
+def test_free_text_allows_each_token_of_text_and_no_other(name: str, small: Case) -> None:
+    """Oracle: Python's own UTF-8 decoder says which bytes can begin a text."""
+    case = small if name == "small" else real_case(name)
+    tokenizer = case.tokenizer
+    expected = set(tokenizer.eos_ids)
+    for token_id in range(tokenizer.vocab_size):
+        if not tokenizer.is_special(token_id):
+            try:
+                codecs.getincrementaldecoder("utf-8")().decode(tokenizer.token_bytes(token_id))
+            except UnicodeDecodeError:
+                continue
+            expected.add(token_id)
+    assert set(case.allowed(case.compile(regex="(?s:.*)"))) == expected
+
+
+@pytest.mark.parametrize("name", list(VOCABULARIES))
+def test_usual_tokens_of_a_json_text_pass(name: str) -> None:
+    case = real_case(name)
+    text = '{"name": "Zoë <|im_end|> 日本", "tags": ["a b", "c"], "n": 12}'
+    guide = case.compile(json_object=True)
+    ids = case.tokenizer.encode("\n" + text, add_special=False)
+    ids = ids[next(i for i in range(len(ids)) if case.tokenizer.decode(ids[i:]).startswith("{")) :]
+    for token_id in ids:
+        assert token_id in case.allowed(guide)
+        guide.advance(token_id)
+    assert guide.finished
+
+
+def test_a_special_token_is_not_its_text(qwen2: Case) -> None:
+    guide = qwen2.compile(regex=re.escape("<|im_start|>") + "x")
+    special = qwen2.tokenizer.special_ids["<|im_start|>"]
+    assert special not in qwen2.allowed(guide)
+    with pytest.raises(ValueError, match="not allowed"):
+        guide.advance(special)
+
+
+def test_a_grammar_may_name_a_special_token_that_is_no_end(small: Case) -> None:
+    guide = small.compile(grammar='start: <|call|> "x"')
+    assert small.allowed(guide) == [CALL]
+    guide.advance(CALL)
+    assert small.allowed(guide) == [ord("x")]
+
+
+def test_an_end_is_no_text_even_where_the_tokenizer_takes_it_for_text() -> None:
+    case = Case(SmallTokenizer())
+    case.compiler = GuideCompiler(case.tokenizer, case.vocab_size, [ord("!")])
+    guide = case.compile(regex="[a!]b?")
+    assert case.allowed(guide) == [ord("a")]
+    guide.advance(ord("a"))
+    assert case.allowed(guide) == [ord("!"), ord("b")]
+
+
+@pytest.mark.parametrize("eos_ids", [[], [-1], [503]])
+def test_compiler_refuses_ends_outside_the_vocabulary(eos_ids: list[int]) -> None:
+    with pytest.raises(ValueError, match="end an answer"):
+        GuideCompiler(SmallTokenizer(), 503, eos_ids)
+
+
+# --- random schemas
+
+
+def check_random_schemas(case: Case, seeds: range) -> int:
+    """Walk each schema twice; how many compiled (a few random ones have no answer)."""
+    n_compiled = 0
+    for seed in seeds:
+        schema = SchemaMaker(seed).make()
+        try:
+            guide = case.compile(json=schema)
+        except GuideError:
+            continue
+        n_compiled += 1
+        validator = jsonschema.Draft202012Validator(schema, format_checker=jsonschema.FormatChecker())
+        rng = random.Random(seed)
+        for start in (guide.copy(), guide):
+            text = case.walk(start, rng)
+            try:
+                validator.validate(json.loads(text))
+            except (ValueError, jsonschema.ValidationError) as error:
+                raise AssertionError(f"{json.dumps(schema)} let pass {text!r}: {error}") from None
+    return n_compiled
+
+
+def test_random_answers_validate_small(small: Case) -> None:
+    assert check_random_schemas(small, range(200)) >= 190
+
+
+def test_random_answers_validate_qwen2(qwen2: Case) -> None:
+    assert check_random_schemas(qwen2, range(1000, 1016)) >= 14
+
+
+# --- the other constraints
+
+
+@pytest.mark.parametrize(
+    ("constraint", "good", "bad"),
+    [
+        ({"regex": r"\d{3}-[a-z/]+"}, ["123-a/b", "000-z"], ["12-a", "123-", "123-a "]),
+        ({"regex": "^a|b$"}, ["a", "b"], ["ab", ""]),
+        ({"regex": "a\nb\\\nc\\\\/"}, ["a\nb\nc\\/"], ["a\\nb"]),
+        (
+            {"choice": ["yes", "no", "yes please", "a+b", "[x]/{y}", "n\nl", "\\d", ""]},
+            ["yes", "yes please", "a+b", "[x]/{y}", "n\nl", "\\d", ""],
+            ["ye", "aab", "5", "no "],
+        ),
+        ({"grammar": 'start: "a" ("," "a")* end\nend: /[.!]/ // as text ends'}, ["a.", "a,a,a!"], ["a", "a,,a."]),
+        (
+            {"grammar": '%llguidance {}\nstart: "J" %json {"type": "integer", "minimum": 5} "/" /x\\/y/'},
+            ["J7/x/y"],
+            ["J4/x/y"],
+        ),
+        ({"json_object": True}, ["{}", '{"a": [1, {}], "b": "\\n"}'], ["[]", "1", "{", '{"a" 1}', '{"\\u0061": 1}']),
+        ({"json": {"type": "array", "items": {"type": "integer"}}}, ["[]", "[ 1,\n2 ]"], ["[1.5]", "{}"]),
+        (
+            {"json": {"type": "array", "items": {"type": "integer"}}, "disable_any_whitespace": True},
+            ["[1,2]"],
+            ["[1, 2]"],
+        ),
+        ({"json": {"type": "array"}, "whitespace_pattern": "[ \\n]{0,2}"}, ["[1,  2]", "[\n1]"], ["[1,   2]", "[\t1]"]),
+        ({"json": "true"}, ["1", "{}"], ["x"]),
+        (
+            {"json": {"type": "object", "properties": {"a": {"type": "null"}}}},
+            ['{"a":null}', '{"b":5}'],
+            ['{"a":5}', '{"\\u0061":5}'],
+        ),
+        ({"json": {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}}, ["0", str(2**62)], [str(2**63), "-1"]),
+        ({"json": {"type": "integer", "maximum": 2**53 + 3}}, [str(2**53 + 2)], [str(2**53 + 4)]),
+        ({"json": {"type": "string"}}, ['"ab"', '"\\""'], ['"\\u0061"', '"\n"']),
+    ],
+)
+def test_what_passes(constraint: dict[str, Any], good: list[str], bad: list[str], small: Case) -> None:
+    for text in good:
+        assert small.accepts(small.compile(**constraint), text), text
+    for text in bad:
+        assert not small.accepts(small.compile(**constraint), text), text
+
+
+def test_regex_answers_match(qwen2: Case) -> None:
+    for pattern in (r"[a-f0-9]{8}-[a-f0-9]{4}", r"(cat|dog)s?( and (cat|dog)s?){0,3}\.", r"[А-я]{2,9}/[^/]{1,3}"):
+        for seed in range(3):
+            assert re.fullmatch(pattern, qwen2.walk(qwen2.compile(regex=pattern), random.Random(seed)))
+
+
+# --- failing closed
+
+DRAFT7 = "http://json-schema.org/draft-07/schema#"
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("json", {"json": "{"}, "not JSON"),
+    ("json", {"json": "5"}, "JSON object"),
+    ("json", {"json": "false"}, "nsatisf"),
+    ("json", {"json": '{"const": NaN}'}, "not JSON"),
+    ("json", {"json": '{"multipleOf": 1e999}'}, "range"),
+    ("json", {"json": '{"const": "\\ud800"}'}, "hex escape"),
+    ("json", {"json": {"type": "strnig"}}, "strnig"),
+    ("json", {"json": {"type": "string", "minLength": "3"}}, "minLength"),
+    ("json", {"json": {"type": "string", "format": "zip"}}, "format"),
+    ("json", {"json": {"type": "string", "pattern": "(?=a)b"}}, "look-around"),
+    ("json", {"json": {"type": "string", "pattern": "("}}, "unclosed"),
+    ("json", {"json": {"not": {"type": "string"}}}, "not"),
+    ("json", {"json": {"if": {"type": "string"}, "then": {}}}, "if"),
+    ("json", {"json": {"type": "array", "uniqueItems": True}}, "uniqueItems"),
+    ("json", {"json": {"type": "array", "contains": {}}}, "contains"),
+    ("json", {"json": {"type": "object", "propertyNames": {"pattern": "a"}}}, "propertyNames"),
+    ("json", {"json": {"type": "object", "dependentRequired": {"a": ["b"]}}}, "dependentRequired"),
+    ("json", {"json": {"$schema": DRAFT7, "type": "object", "dependencies": {"a": ["b"]}}}, "dependencies"),
+    ("json", {"json": {"type": "object", "unevaluatedProperties": False}}, "unevaluatedProperties"),
+    ("json", {"json": {"oneOf": [{"type": "integer"}, {"type": "number"}]}}, "oneOf"),
+    ("json", {"json": {"$ref": "#/$defs/none"}}, "none"),
+    ("json", {"json": {"$ref": "https://example.com/schema"}}, "example.com"),
+    ("json", {"json": {"$ref": "#"}}, "satisfies"),
+    ("json", {"json": {"type": "integer", "minimum": 5, "maximum": 3}}, "minimum"),
+    ("json", {"json": {"allOf": [{"type": "string"}, {"type": "null"}]}}, "nsatisf"),
+    ("json", {"json": {"const": 2**53 + 1}}, "2\\^53"),
+    ("json", {"json": {"enum": [[{"a": -(2**60)}]]}}, "2\\^53"),
+    ("json", {"json": {"type": "integer", "minimum": 10**400}}, "double"),
+    ("json", {"json": {"type": "object", "minProperties": 2}}, "minProperties"),
+    ("json", {"json": {"type": "object", "x-guidance": {"lenient": True}, "not": {}}}, "x-guidance"),
+    ("json", {"json": {"type": "integer", "multipleOf": 0}}, "multipleOf"),
+    ("json", {"json": {"allOf": [{"multipleOf": p} for p in (2, 3, 5, 7, 11, 13)]}}, "multipleOf"),
+    ("json", {"json": {"patternProperties": {f"^p{i}$": {} for i in range(65)}}}, "patternProperties"),
+    ("json", {"json": '{"items":' * 200 + "{}" + "}" * 200}, "deep"),
+    ("json", {"json": '{"items":' * 5000 + "{}" + "}" * 5000}, "deep"),
+    ("json", {"json": json.dumps({"description": "x" * (256 << 10)})}, "bytes"),
+    ("whitespace_pattern", {"json_object": True, "whitespace_pattern": "x*"}, "x\\*"),
+    ("whitespace_pattern", {"json_object": True, "whitespace_pattern": "\\s*"}, "may have"),
+    ("json_object", {"json_object": True, "whitespace_pattern": "[ "}, "unclosed"),
+    ("regex", {"regex": ""}, "empty"),
+    ("regex", {"regex": "("}, "unclosed"),
+    ("regex", {"regex": "a\\"}, "backslash"),
+    ("regex", {"regex": "(?!a)b"}, "look-around"),
+    ("regex", {"regex": "a)|(b"}, "unopened"),
+    ("regex", {"regex": "(a)\\1"}, "backreferences"),
+    ("regex", {"regex": "[^\\x00-\\x{10FFFF}]"}, "."),
+    ("regex", {"regex": "a" * (17 << 10)}, "bytes"),
+    ("regex", {"regex": "\ud800"}, "surrogate"),
+    ("choice", {"choice": ["a" * 70_000]}, "bytes"),
+    ("choice", {"choice": ["\ud800"]}, "surrogate"),
+    ("grammar", {"grammar": " \n"}, "empty"),
+    ("grammar", {"grammar": 'begin: "a"'}, "start"),
+    ("grammar", {"grammar": "start: other"}, "other"),
+    ("grammar", {"grammar": 'start: "a'}, "."),
+    ("grammar", {"grammar": "start: start"}, "satisfies"),
+    ("grammar", {"grammar": '{"grammars": [{"json_schema": {}}]}'}, "."),
+    ("grammar", {"grammar": "start: <[400]>"}, "token ids"),
+    ("grammar", {"grammar": "start: <[*]>"}, "token ids"),
+    ("grammar", {"grammar": 'start: "a" <|end|>'}, "ends an answer"),
+    ("grammar", {"grammar": 'start: "a" <|nothing|>'}, "nothing"),
+    ("grammar", {"grammar": 'start: "a" <odd>'}, "odd"),
+    ("grammar", {"grammar": "start: x\nx[temperature=0.5]: /a+/"}, "temperature"),
+    ("grammar", {"grammar": 'start: x\nx[lazy, stop = "b"]: /a+/'}, "stop"),
+    ("grammar", {"grammar": '%llguidance {"allow_invalid_utf8": true}\nstart: "a"'}, "llguidance"),
+    ("grammar", {"grammar": 'start: %json {"type": "string", "format": "zip"}'}, "format"),
+    ("grammar", {"grammar": 'start: %json {"x-guidance": {"lenient": true}, "not": {}}'}, "x-guidance"),
+    ("grammar", {"grammar": "start: %json {"}, "JSON"),
+    ("grammar", {"grammar": 'start: "' + "a" * (65 << 10) + '"'}, "bytes"),
+]
+
+
+@pytest.mark.parametrize(("field", "constraint", "word"), REFUSED)
+def test_refused_by_name(field: str, constraint: dict[str, Any], word: str, small: Case) -> None:
+    with pytest.raises(GuideError, match=word) as caught:
+        small.compile(**constraint)
+    assert caught.value.field == field
+    assert str(caught.value).startswith(f"structured_outputs.{field}: ")
+    assert len(str(caught.value)) < 500
+    assert "backtrace" not in str(caught.value)
+
+
+def test_a_grammar_that_outgrows_its_limits_fails_and_is_not_given_out_again(small: Case) -> None:
+    wide = {"grammar": "start: " + " | ".join(f'"a{i}"' for i in range(6000))}
+    guide = small.compile(**wide)
+    with pytest.raises(GuideError, match="cannot go on"):
+        guide.advance(ord("a"))
+    row = np.full_like(small.row, 0xFFFFFFFF)
+    with pytest.raises(GuideError, match="cannot go on"):
+        guide.mask(row)  # the library's own mask would allow an end here
+    assert not row.any()
+    assert not guide.may_end
+    assert not guide.finished
+    fresh = small.compile(**wide)
+    assert fresh._compiled is not guide._compiled
+    assert small.allowed(fresh) == [ord("a")]
+
+
+@pytest.mark.parametrize("dtype_shape", [(np.int32, 16), (np.uint32, 15), (np.uint32, 17)])
+def test_mask_refuses_another_row(dtype_shape: tuple[Any, int], small: Case) -> None:
+    with pytest.raises(ValueError, match="row must be"):
+        small.compile(json_object=True).mask(np.zeros(dtype_shape[1], dtype_shape[0]))
+    frozen = np.zeros_like(small.row)
+    frozen.flags.writeable = False
+    with pytest.raises(ValueError, match="row must be"):
+        small.compile(json_object=True).mask(frozen)
+
+
+# --- bombs
+
+
+@pytest.mark.parametrize(
+    "constraint",
+    [
+        {"json": {"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(6000)}}},
+        {"json": {"allOf": [{"anyOf": [{"type": "string", "minLength": i}, {"maxLength": i}]} for i in range(25)]}},
+        {"json": {"allOf": [{"type": "integer", "multipleOf": p} for p in (9967, 9973)]}},
+        {"json": {"patternProperties": {f"^(a|b)*a(a|b){{{i}}}$": {} for i in range(40)}}},
+        {"grammar": "start: a" + "?" * 60_000},
+    ],
+)
+def test_bombs_are_refused_in_time(constraint: dict[str, Any], small: Case) -> None:
+    small.compiler.prepare()
+    start = time.perf_counter()
+    with pytest.raises(GuideError):
+        small.compile(**constraint)
+    assert time.perf_counter() - start < 2.5
+
+
+DEEP = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from test_guide import Case, SmallTokenizer, GuideError
+case = Case(SmallTokenizer())
+def chain(n, inner):
+    defs = {f"a{i}": inner({"$ref": f"#/$defs/a{i + 1}"}) for i in range(n)}
+    return {"$ref": "#/$defs/a0", "$defs": {**defs, f"a{n}": {"type": "null"}}}
+def nest(schema):
+    for _ in range(90):
+        schema = {"type": "array", "items": schema}
+    return schema
+bombs = [
+    {"json": chain(4000, lambda s: s)},
+    {"json": chain(3400, lambda s: {"type": "array", "items": s})},
+    {"json": chain(90, nest)},
+    {"grammar": "start: r0\\n" + "".join(f"r{i}: r{i + 1}\\n" for i in range(4800)) + 'r4800: "a"'},
+    {"grammar": "start: R0\\n" + "".join(f"R{i}: R{i + 1}\\n" for i in range(4800)) + 'R4800: "a"'},
+    {"grammar": "start: " + "(" * 20000 + '"a"' + ")" * 20000},
+    {"regex": "(" * 8000 + "a" + ")" * 8000},
+    {"regex": "(a*)*" * 3200},
+]
+for bomb in bombs:
+    try:
+        guide = case.compile(**bomb)
+        for _ in range(3):
+            allowed = case.allowed(guide)
+            guide.advance(allowed[0])
+    except GuideError as error:
+        print(str(error)[:100])
+print("survived")
+"""
+
+
+def test_deep_recursion_does_not_end_the_process() -> None:
+    done = subprocess.run([sys.executable, "-c", DEEP, str(Path(__file__).parent)], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1:] == ["survived"], (done.returncode, done.stdout, done.stderr)
+
+
+def test_a_compilation_past_its_limit_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+    compile_really = guide_module._compile
+
+    def compile_slowly(*args: Any) -> Any:
+        released.wait(20)
+        return compile_really(*args)
+
+    monkeypatch.setattr(guide_module, "_compile", compile_slowly)
+    monkeypatch.setattr(guide_module, "COMPILE_LIMIT_S", 0.1)
+    case = Case(SmallTokenizer())
+    for i in range(4):
+        with pytest.raises(GuideError, match="to compile; simplify"):
+            case.compile(regex=f"a{i}")
+    with pytest.raises(GuideError, match="still being compiled"):
+        case.compile(regex="b")
+    released.set()
+    monkeypatch.setattr(guide_module, "COMPILE_LIMIT_S", 5.0)
+    assert case.accepts(case.compile(regex="b"), "b")
+
+
+def test_memory_stays_flat_over_distinct_schemas() -> None:
+    case = Case(SmallTokenizer())
+    case.compiler = GuideCompiler(case.tokenizer, case.vocab_size, case.tokenizer.eos_ids, cache_bytes=16 << 20)
+    process = psutil.Process()
+
+    def use(numbers: range) -> int:
+        for i in numbers:
+            schema = {"type": "object", "properties": {f"k{i}": {"enum": [f"v{i}", i]}, "s": {"type": "string"}}}
+            guide = case.compile(json=schema)
+            for byte in b'{"k':
+                case.allowed(guide)
+                guide.advance(byte)
+        gc.collect()
+        return process.memory_info().rss
+
+    before = use(range(500))
+    assert use(range(500, 2500)) - before < 24 << 20
+    assert sum(c.weight_bytes for c in case.compiler._cache.values()) <= 16 << 20
+
+
+# --- state
+
+
+def steps(case: Case, guide: Guide, rng: random.Random, n: int) -> Iterator[int]:
+    for _ in range(n):
+        allowed = [i for i in case.allowed(guide) if i not in case.tokenizer.eos_ids]
+        if not allowed:
+            return
+        token_id = rng.choice(allowed)
+        guide.advance(token_id)
+        yield token_id
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rollback_and_copies_give_the_same_masks(seed: int, small: Case) -> None:
+    rng = random.Random(seed)
+    guide = small.compile(json=SchemaMaker(seed + 50).make())
+    masks = [small.allowed(guide)]
+    ids = []
+    for token_id in steps(small, guide, rng, 40):
+        ids.append(token_id)
+        masks.append(small.allowed(guide))
+    fork = guide.copy()
+    for back in (1, 5, 0, len(ids) - 6):
+        guide.rollback(back)
+        assert small.allowed(guide) == masks[guide.n_tokens]
+    assert small.allowed(fork) == masks[-1]
+    for token_id in ids[guide.n_tokens :]:
+        guide.advance(token_id)
+        assert small.allowed(guide) == masks[guide.n_tokens]
+    with pytest.raises(ValueError, match="forget"):
+        guide.rollback(len(ids) + 1)
+
+
+def test_rollback_over_an_end(small: Case) -> None:
+    guide = small.compile(choice=["a", "ab"])
+    guide.advance(ord("a"))
+    before = small.allowed(guide)
+    assert before == [ord("b"), END, TURN]
+    guide.advance(TURN)
+    assert guide.finished
+    assert small.allowed(guide) == [END, TURN]
+    with pytest.raises(ValueError, match="not allowed"):
+        guide.advance(ord("b"))
+    guide.rollback(1)
+    assert not guide.finished
+    assert small.allowed(guide) == before
+    guide.advance(ord("b"))
+    assert guide.finished
+    guide.rollback(2)
+    assert small.allowed(guide) == [ord("a")]
+
+
+def test_a_token_that_is_not_allowed_changes_nothing(small: Case) -> None:
+    guide = small.compile(choice=["ab"])
+    for token_id in (ord("b"), END, CALL, 450, 503, -1, 10**6):
+        with pytest.raises(ValueError, match="token"):
+            guide.advance(token_id)
+    assert guide.n_tokens == 0
+    guide.advance(ord("a"))
+    guide.advance(ord("b"))
+    assert guide.finished
+
+
+def test_forced_tokens_are_the_usual_ones_and_all_that_masks_allow(qwen2: Case) -> None:
+    guide = qwen2.compile(regex="The quick brown fox jumps( over| under)")
+    forced = guide.forced()
+    usual = qwen2.tokenizer.encode("The quick brown fox jumps over", add_special=False)
+    assert len(forced) >= 3
+    assert forced == usual[: len(forced)]
+    for token_id in forced:
+        assert qwen2.allowed(guide) == [token_id]
+        guide.advance(token_id)
+    assert guide.forced() == []
+    assert len(qwen2.allowed(guide)) > 1
+
+
+def test_forced_text_is_spelled_by_sentencepiece_without_its_space() -> None:
+    case = real_case("llama2")
+    guide = case.compile(json={"const": "name of a person"})
+    assert case.walk(guide, random.Random(0)) == '"name of a person"'
+
+
+def test_several_threads(small: Case) -> None:
+    """Guides of one grammar in several threads at once, while others are compiled."""
+    errors: list[BaseException] = []
+
+    def work(seed: int) -> None:
+        try:
+            case = Case(small.tokenizer)
+            case.compiler = small.compiler
+            for i in range(5):
+                text = case.walk(
+                    case.compile(json={"type": "array", "items": {"type": "integer"}}), random.Random(seed + i)
+                )
+                assert all(isinstance(n, int) for n in json.loads(text))
+                case.compile(regex=f"s{seed}x{i}")
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(100 * i,)) for i in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+
+
+def test_importing_is_light() -> None:
+    code = "import sys, gristmill.engine.guide; print('llguidance' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
