@@ -24,8 +24,8 @@ from gristmill.ops.cpu import CpuOps
 
 TEXTS = {
     "in circles": SamplingParams(temperature=0, max_tokens=128, ignore_eos=True),
-    "drawn from two": SamplingParams(temperature=5, top_k=2, seed=1, max_tokens=128, ignore_eos=True),
-    "drawn from eight": SamplingParams(temperature=5, top_k=8, seed=1, max_tokens=128, ignore_eos=True),
+    "drawn from two": SamplingParams(temperature=100, top_k=2, seed=1, max_tokens=128, ignore_eos=True),
+    "drawn from eight": SamplingParams(temperature=100, top_k=8, seed=1, max_tokens=128, ignore_eos=True),
 }
 
 
