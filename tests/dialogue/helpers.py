@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from gristmill.dialogue.harmony import TEXTS
 from gristmill.dialogue.parsers import make_parser
 from gristmill.dialogue.types import (
     AUTO,
@@ -69,3 +70,47 @@ def parse(
         deltas += parser.push(0, piece)
     deltas += parser.finish()
     return put_together(deltas)
+
+
+class Bytes:
+    """A tokenizer of single bytes and special tokens; Harmony's have their own ids."""
+
+    adds_bos = False
+    bos_id = None
+    strips_first_space = False
+
+    def __init__(self, special: Iterable[str]) -> None:
+        texts = list(special)
+        known = {text: token_id for token_id, text in TEXTS.items()}
+        self.special_ids: Mapping[str, int] = {text: known.get(text, 256 + i) for i, text in enumerate(texts)}
+        self._bytes = {i: bytes([i]) for i in range(256)} | {i: t.encode() for t, i in self.special_ids.items()}
+        self.vocab_size = max(self._bytes) + 1
+        ends = ("<|im_end|>", "<｜end▁of▁sentence｜>", "<|eot_id|>", "<|return|>", "<|call|>", "</s>")
+        self.eos_ids = tuple(i for text, i in self.special_ids.items() if text in ends)
+
+    def encode(self, text: str, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
+        return list(text.encode())
+
+    def encode_parts(self, parts: Iterable[tuple[str, bool]], *, add_special: bool = True) -> list[int]:
+        return [i for text, _ in parts for i in text.encode()]
+
+    def encode_all(self, text: str) -> list[int]:
+        """With special tokens."""
+        ids: list[int] = []
+        while text:
+            mark = next((mark for mark in self.special_ids if text.startswith(mark)), "")
+            ids += [self.special_ids[mark]] if mark else text[0].encode()
+            text = text[len(mark) or 1 :]
+        return ids
+
+    def decode(self, ids: Iterable[int], *, skip_special: bool = False) -> str:
+        return b"".join(map(self.token_bytes, ids)).decode(errors="replace")
+
+    def token_bytes(self, token_id: int) -> bytes:
+        return self._bytes.get(token_id, b"")
+
+    def token_text(self, token_id: int) -> str:
+        return self.token_bytes(token_id).decode(errors="replace")
+
+    def is_special(self, token_id: int) -> bool:
+        return token_id in self.special_ids.values()

@@ -298,8 +298,8 @@ def test_what_can_be_no_mark_is_not_held_back() -> None:
     parser = make_parser("llama", tools=TOOLS)
     assert put_together(parser.push(0, '{"ans')).content == '{"ans'
     parser = make_parser("llama", tools=TOOLS)
-    assert put_together(parser.push(0, '{"name": "get_wee')).content == ""
-    assert put_together(parser.push(0, "k")).content == '{"name": "get_week'
+    assert put_together(parser.push(0, '{"name": "get_wea')).content == ""
+    assert put_together(parser.push(0, "r")).content == '{"name": "get_wear'
 
 
 def test_ids_differ() -> None:
@@ -338,7 +338,7 @@ OPENINGS["llama"] += ['{"parameters":{"a":', '<|python_tag|>get_time.call(a="', 
 @pytest.mark.parametrize("step", [4, 1 << 30])
 @pytest.mark.parametrize("once", [False, True])
 def test_openings_take_linear_time(kind: str, opening: str, step: int, once: bool) -> None:
-    """A megabyte of openings, or of what follows one, takes four times what a quarter of it does, not sixteen times."""
+    """Eight times as many openings, or of what follows one, take some eight times the time, not sixty-four times."""
 
     def seconds(n: int) -> float:
         text = opening + opening[-1] * n if once else opening * (n // len(opening))
@@ -349,11 +349,17 @@ def test_openings_take_linear_time(kind: str, opening: str, step: int, once: boo
         assert len(parsed.content) + len(parsed.reasoning) + sum(len(a) for _, a in parsed.calls) <= 6 * len(text)
         return took
 
-    small, large = 1 << 16, 1 << 18
-    ratios = [seconds(large) / max(seconds(small), 1e-3) for _ in range(1)]
-    if ratios[0] > 8:
-        ratios += [seconds(large) / max(seconds(small), 1e-3) for _ in range(3)]
-    assert min(ratios) < 8, f"{opening!r} x {small} to x {large}: {min(ratios):.1f} times the time"
+    large, small = min(seconds(64_000) for _ in range(2)), min(seconds(8_000) for _ in range(2))
+    assert large < 24 * max(small, 1e-3)
+
+
+@pytest.mark.parametrize(("kind", "opening"), [(kind, texts[0]) for kind, texts in OPENINGS.items()])
+def test_a_megabyte_of_openings(kind: str, opening: str) -> None:
+    text = opening * (1_000_000 // len(opening))
+    started = time.process_time()
+    parsed = parse(kind, [text[i : i + 5] for i in range(0, len(text), 5)])
+    assert time.process_time() - started < 20
+    assert tuple_of(parsed) == ("", text, [])
 
 
 MARKS = [
@@ -416,7 +422,7 @@ def test_random_answers(kind: str, pieces: list[str], thinking: bool, parallel: 
         and "</think>" not in text
         and "<|python_tag|>" not in text
     ):
-        assert content == (text if not thinking else "")
+        assert content == ("" if thinking and kind in ("qwen", "deepseek") else text)
 
 
 @settings(max_examples=500, deadline=None)

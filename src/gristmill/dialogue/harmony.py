@@ -85,6 +85,7 @@ class HarmonyParser:
         self._prose: Prose | None = None  # where the message that is open goes
         self._has_header = False  # the message that is open
         self._name = ""  # of a call whose arguments have not begun
+        self._blank: list[str] = []  # white space before them
         self._arguments: Arguments | None = None
 
     def push(self, token_id: int, text: str) -> list[Delta]:
@@ -100,6 +101,7 @@ class HarmonyParser:
 
     def finish(self) -> list[Delta]:
         if self._prose is not None:
+            self._prose.push("".join(self._blank))
             self._prose.flush()
         else:
             self._end_without_message()
@@ -151,6 +153,7 @@ class HarmonyParser:
         at = 0
         if self._name:
             at = skip_space(text, 0)
+            self._blank.append(text[:at])
             if at == len(text):
                 return
             if text[at] == "{":
@@ -158,8 +161,9 @@ class HarmonyParser:
                 prose.cut(SPACE)
                 self._arguments = Arguments(self._answer)
             else:
-                at = 0
+                prose.push("".join(self._blank))
             self._name = ""
+            self._blank.clear()
         if self._arguments is not None:
             state, at = self._arguments.push(text, at)
             if state is not State.READING:
@@ -171,6 +175,7 @@ class HarmonyParser:
             self._answer.call(self._name)
             self._answer.arguments("{}")
             self._name = ""
+            self._blank.clear()
         self._arguments = None
         prose.flush()
         self._prose = None

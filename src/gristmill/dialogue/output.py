@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Callable, Set
+from functools import partial
 from typing import Final
 
 from gristmill.dialogue.types import ContentDelta, Delta, ReasoningDelta, ToolCallArguments, ToolCallStart
@@ -25,13 +26,44 @@ def skip_space(text: str, at: int) -> int:
     return match.end()
 
 
+class Deltas:
+    """Deltas as they come; what follows another of the same kind is joined to it."""
+
+    def __init__(self) -> None:
+        self._done: list[Delta] = []
+        self._make: Callable[[str], Delta] | None = None
+        self._texts: list[str] = []
+
+    def add(self, make: Callable[[str], Delta], text: str) -> None:
+        if make != self._make:
+            self._close()
+            self._make = make
+        self._texts.append(text)
+
+    def start(self, delta: ToolCallStart) -> None:
+        self._close()
+        self._done.append(delta)
+
+    def take(self) -> list[Delta]:
+        """The deltas since the last `take`."""
+        self._close()
+        deltas, self._done = self._done, []
+        return deltas
+
+    def _close(self) -> None:
+        if self._make is not None:
+            self._done.append(self._make("".join(self._texts)))
+            self._texts.clear()
+            self._make = None
+
+
 class Prose:
     """Text on its way out. White space at its end is held back until more text shows that it belongs to it.
 
     kind  ReasoningDelta or ContentDelta
     """
 
-    def __init__(self, kind: type[ReasoningDelta] | type[ContentDelta], out: list[Delta]) -> None:
+    def __init__(self, kind: type[ReasoningDelta] | type[ContentDelta], out: Deltas) -> None:
         self._kind = kind
         self._out = out
         self._strip = ""
@@ -68,11 +100,7 @@ class Prose:
 
     def _write(self, text: str) -> None:
         self._written = True
-        last = self._out[-1] if self._out else None
-        if isinstance(last, self._kind):
-            self._out[-1] = self._kind(last.text + text)
-        else:
-            self._out.append(self._kind(text))
+        self._out.add(self._kind, text)
 
 
 class Answer:
@@ -88,7 +116,8 @@ class Answer:
         self._parallel = parallel
         self._new_id = new_id
         self._n_calls = 0
-        self._deltas: list[Delta] = []
+        self._deltas = Deltas()
+        self._arguments: Callable[[str], Delta] | None = None
         self.content = Prose(ContentDelta, self._deltas)
         self.reasoning = Prose(ReasoningDelta, self._deltas)
 
@@ -101,23 +130,19 @@ class Answer:
         """A call begins; white space around it is content only between texts."""
         assert name in self.names
         self.content.cut(SPACE, inside=True)
-        self._deltas.append(ToolCallStart(self._n_calls, self._new_id(), name))
+        self._deltas.start(ToolCallStart(self._n_calls, self._new_id(), name))
+        self._arguments = partial(ToolCallArguments, self._n_calls)
         self._n_calls += 1
 
     def arguments(self, piece: str) -> None:
         """More arguments of the call that began last."""
-        index = self._n_calls - 1
-        last = self._deltas[-1] if self._deltas else None
-        if isinstance(last, ToolCallArguments):
-            self._deltas[-1] = ToolCallArguments(index, last.piece + piece)
-        elif piece:
-            self._deltas.append(ToolCallArguments(index, piece))
+        assert self._arguments is not None
+        if piece:
+            self._deltas.add(self._arguments, piece)
 
     def take(self) -> list[Delta]:
         """The deltas since the last `take`."""
-        deltas = self._deltas[:]
-        self._deltas.clear()
-        return deltas
+        return self._deltas.take()
 
 
 class Marks:
