@@ -36,7 +36,7 @@ SPECIAL = {
     "harmony": list(TEXTS.values()),
 }
 THOUGHTS = {
-    "qwen": "<think>\nHm <tool_call>{.\n</think>\n\n",
+    "qwen": "<think>\nHm <b>{.\n</think>\n\n",
     "deepseek": "Hm.\n</think>\n\n",
     "llama": "",
     "harmony": "",
@@ -57,7 +57,7 @@ def walk(
         guide.mask(row)
         bits = np.unpackbits(row.view(np.uint8), bitorder="little")
         allowed = [int(i) for i in np.flatnonzero(bits)]
-        space = [i for i in allowed if i in b" \t\r\n"]
+        space = [i for i in allowed if i in (9, 10, 13, 32)]
         if len(space) < len(allowed) and rng.random() < 0.9:
             allowed = [i for i in allowed if i not in space]
         ids.append(rng.choice(allowed))
@@ -76,13 +76,11 @@ def check(parsed: Parsed, *, n_calls: Sequence[int], names: Sequence[str]) -> No
         jsonschema.validate(json.loads(arguments), schemas[name])
 
 
-@pytest.mark.parametrize("kind", SPECIAL)
-@pytest.mark.parametrize("marks_are_special", [True, False])
+@pytest.mark.parametrize(("kind", "n_special"), [(k, n) for k in SPECIAL for n in (1, 9) if (k, n) != ("harmony", 1)])
 @pytest.mark.parametrize("thinks", [True, False])
-def test_forced_answers_are_calls(kind: str, marks_are_special: bool, thinks: bool) -> None:
-    if kind == "harmony" and not marks_are_special:
-        pytest.skip("Harmony's marks are always special tokens")
-    tokenizer = Bytes(SPECIAL[kind] if marks_are_special else SPECIAL[kind][:1])
+def test_forced_answers_are_calls(kind: str, n_special: int, thinks: bool) -> None:
+    """Whether marks are special tokens or text; Harmony's are always special."""
+    tokenizer = Bytes(SPECIAL[kind][:n_special])
     compiler = GuideCompiler(tokenizer, tokenizer.vocab_size, tokenizer.eos_ids)
     starts = kind == "deepseek" and thinks
     beginning = tokenizer.encode_all(THOUGHTS[kind]) if thinks else []
