@@ -133,7 +133,7 @@ class HarmonyParser:
             header = read_header("".join(self._header), has_role=self._has_role)
             self._forget_header()
             self._open(header, has_header=True)
-        elif token_id == START and not self._in_header:
+        elif token_id == START and not self._in_header and not "".join(self._header).lstrip().startswith("to="):
             self._end_without_message()
             self._in_header = self._has_role = True
         else:

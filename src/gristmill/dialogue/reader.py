@@ -19,6 +19,7 @@ class DialogueReader:
         self._tokenizer = tokenizer
         self._parser = parser
         self._marks = parser.marks
+        self._ends = frozenset(tokenizer.eos_ids)
         self._decoder = StreamDecoder(tokenizer, skip_special=False)
         self._stops = StopStrings(stop)
 
@@ -29,11 +30,13 @@ class DialogueReader:
 
     def push(self, token_id: int) -> list[Delta]:
         """What a token adds."""
-        if self._marks is not None and self._tokenizer.is_special(token_id):
-            text = self._tokenizer.token_text(token_id)
-            if text not in self._marks:
-                return []
-        return self._cut(self._parser.push(token_id, self._decoder.push(token_id)))
+        return [] if self._hides(token_id) else self._cut(self._parser.push(token_id, self._decoder.push(token_id)))
+
+    def _hides(self, token_id: int) -> bool:
+        if self._marks is None:
+            return False
+        hidden = self._tokenizer.is_special(token_id) or token_id in self._ends
+        return hidden and self._tokenizer.token_text(token_id) not in self._marks
 
     def finish(self) -> list[Delta]:
         """The answer has ended: what was held back. Empty once a stop string came."""
