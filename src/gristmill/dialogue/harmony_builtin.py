@@ -74,6 +74,6 @@ def python() -> ToolNamespace:
         "\n"
         "When you send a message containing Python code to python, it will be executed in a stateful Jupyter notebook"
         " environment. python will respond with the output of the execution or time out after 120.0 seconds. The drive"
-        " at '/mnt/data' can be used to save and persist user files. Internet access for this session is UNKNOWN."
-        " Depends on the cluster.",
+        " at '/mnt/data' can be used to save and persist user files. Internet access for this"
+        " session is UNKNOWN. Depends on the cluster.",
     )
