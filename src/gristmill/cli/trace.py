@@ -64,7 +64,7 @@ class _Text(click.types.StringParamType):
     envvar_list_splitter = "\n"
 
 
-class _NumberOr(click.ParamType):
+class _NumberOr(click.ParamType[int | str]):
     """A number, or the word for its absence."""
 
     def __init__(self, word: str) -> None:
@@ -142,7 +142,7 @@ def trace(
     """Show what a model computes for a text, layer by layer, as the engine runs it.
 
     For one token (--position): the norms of its residual stream, the experts that computed it, how it looked back at
-    the others, and what each layer would predict. With --timeline instead: what the scheduler does with several prompts.
+    the others, and what each layer would predict. With --timeline instead: how the scheduler runs several prompts.
     """
     if prompts and prompt_ids:
         raise click.UsageError("give --prompt or --prompt-ids, not both")
@@ -209,9 +209,7 @@ def _parse_ids(text: str) -> list[int]:
         raise click.UsageError(f"--prompt-ids must be numbers with commas between, not {text!r}") from None
 
 
-def _plan(
-    decoder: Decoder, kv_type: str, context: int, slots: int, step_tokens: int, blocks: int | None
-) -> KvPlan:
+def _plan(decoder: Decoder, kv_type: str, context: int, slots: int, step_tokens: int, blocks: int | None) -> KvPlan:
     """A cache of so many blocks, or with room for all."""
     if blocks is None:
         return plan(decoder.config, kv_type, context, slots, step_tokens, spare_memory(0))

@@ -119,7 +119,7 @@ def _layers(view: View) -> Table:
     table = _table("layer", "residual", "attention", "feed-forward", *(("experts",) if with_experts else ()))
     table.add_row("embedding", f"{view.embedded_norm:.4g}")
     for i, row in enumerate(view.norms):
-        experts = "  ".join(f"{expert} {weight:.0%}" for expert, weight in view.experts[i])
+        experts = "  ".join(f"{expert} {_share(weight)}" for expert, weight in view.experts[i])
         table.add_row(str(i), *(f"{norm:.4g}" for norm in row), *((experts,) if with_experts else ()))
     return table
 
@@ -133,7 +133,7 @@ def _attention(view: View, names: Names, n_top: int) -> Table:
     for row in view.rows:
         label = ("mean" if row.head is None else str(row.head)) if by_head else str(row.layer)
         cells = [label, *([str(windows[row.layer] or "")] if any(windows) else [])]
-        cells += [f"{row.sink:.0%}" if row.sink is not None else ""] if with_sinks else []
+        cells += [_share(row.sink) if row.sink is not None else ""] if with_sinks else []
         table.add_row(*cells, *(escape(cell) for cell in _attended(view, row, names, n_top)))
     return table
 
@@ -141,7 +141,7 @@ def _attention(view: View, names: Names, n_top: int) -> Table:
 def _attended(view: View, row: Row, names: Names, n_top: int) -> Iterator[str]:
     for position in np.argsort(-row.weights, kind="stable")[:n_top].tolist():
         if row.weights[position] > 0:
-            yield f"{position} {names(view.trace.ids[position])} {row.weights[position]:.0%}"
+            yield f"{position} {names(view.trace.ids[position])} {_share(row.weights[position])}"
 
 
 def _lens(view: View, names: Names) -> Table:
@@ -149,8 +149,8 @@ def _lens(view: View, names: Names) -> Table:
     n_top = lens.top_ids.shape[1]
     table = _table("after", *(str(i + 1) for i in range(n_top)), f"rank of {escape(names(successor))}")
     for i, (ids, probabilities) in enumerate(zip(lens.top_ids.tolist(), lens.probabilities.tolist(), strict=True)):
-        cells = (f"{names(token_id)} {p:.0%}" for token_id, p in zip(ids, probabilities, strict=True))
-        rank = f"{lens.ranks[i]}  {lens.next_probabilities[i]:.1%}"
+        cells = (f"{names(token_id)} {_share(p)}" for token_id, p in zip(ids, probabilities, strict=True))
+        rank = f"{lens.ranks[i]}, {_share(lens.next_probabilities[i])}"
         table.add_row("embedding" if i == 0 else str(i - 1), *map(escape, cells), rank)
     return table
 
@@ -226,6 +226,10 @@ def _cell(share: Share, end: Share) -> str:
     computed = f"{share.kind} {first}" if first == last else f"{share.kind} {first}-{last}"
     notes = [f"cached 0-{share.n_cached - 1}"] if share.n_cached else []
     return ", ".join([*notes, computed, *(["done"] if end.finished else [])])
+
+
+def _share(p: float) -> str:
+    return f"{p:.0%}" if p >= 0.0995 else f"{p:.1%}" if p >= 0.0005 else "<0.1%"
 
 
 def _console() -> Console:

@@ -102,9 +102,7 @@ class Tracer:
         answer = self._generate(recorder, prompt_ids, context, eos_ids)
         return Trace((*prompt_ids, *answer[:-1]), len(prompt_ids), answer[-1], recorder.record())
 
-    def _generate(
-        self, recorder: Recorder, prompt_ids: list[int], context: int, eos_ids: tuple[int, ...]
-    ) -> list[int]:
+    def _generate(self, recorder: Recorder, prompt_ids: list[int], context: int, eos_ids: tuple[int, ...]) -> list[int]:
         kv_plan = plan(self.config, self._kv_type, context, 1, STEP_TOKENS, _UNBOUNDED)
         settings = EngineSettings(context, max_sequences=1, eos_ids=eos_ids, replay="off")
         engine = Engine(self._decoder, cast(Ops, recorder), settings, kv_plan, self._kv_type)

@@ -19,6 +19,7 @@ from gristmill.tracing.view import View
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 SUFFIXES = (".png", ".svg", ".pdf")
@@ -71,7 +72,8 @@ def draw_timeline(path: Path, timeline: Timeline) -> None:
     _heading(ms, "Milliseconds")
     ms.set_xlabel("step")
     ms.set_xlim(-0.6, n_steps - 0.4)
-    ms.xaxis.get_major_locator().set_params(integer=True)
+    _whole(ms.xaxis)
+    _whole(blocks.yaxis)
     for axes in (blocks, ms):
         _plain(axes)
         axes.grid(axis="y", color="#DDDDDD", linewidth=0.6)
@@ -84,7 +86,7 @@ def _draw_lens(axes: Axes, view: View, lenses: Sequence[Lens], names: Name) -> N
     first = view.position + 1 - len(lenses)
     p = np.array([lens.probabilities[:, 0] for lens in lenses]).T  # [L + 1, columns]
     _map(axes, p, _LENS_MAP, "probability")
-    size = 8.5 if len(lenses) <= 10 else 7.5
+    size = 9.5 if len(lenses) <= 10 else 8.5
     for column, lens in enumerate(lenses):
         for row, token_id in enumerate(lens.top_ids[:, 0].tolist()):
             colour = "white" if p[row, column] < 0.5 else "black"
@@ -140,7 +142,7 @@ def _draw_experts(axes: Axes, view: View) -> None:
     _map(axes, weights, _SHARE_MAP, "weight", most=1.0)
     _layer_ticks(axes, view, with_embedding=False)
     axes.set_xlabel("expert")
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    _whole(axes.xaxis)
     _heading(axes, "Experts that computed it")
 
 
@@ -182,7 +184,9 @@ def _draw_requests(axes: Axes, timeline: Timeline, room: float) -> None:
     handles: list[Any] = [Patch(color=_COLOURS[kind], label=name) for kind, name in _KINDS.items() if kind in kinds]
     handles += [_line("X", "preempted")] if any(s.preempted for step in timeline.steps for s in step.shares) else []
     handles += [_line("|", "done")]
-    axes.legend(handles=handles, ncols=len(handles), frameon=False, fontsize=9, loc="lower right", bbox_to_anchor=(1, 1))
+    axes.legend(
+        handles=handles, ncols=len(handles), frameon=False, fontsize=9, loc="lower right", bbox_to_anchor=(1, 1)
+    )
     _plain(axes)
     axes.tick_params(bottom=False)
     _heading(axes, "Tokens that each request computes (+ from the cache)")
@@ -220,7 +224,7 @@ def _map(axes: Axes, values: NDArray[Any], colours: str, label: str, most: float
     axes.tick_params(which="both", length=0)
     axes.spines[:].set_visible(False)
     bar = axes.figure.colorbar(image, ax=axes, label=label, pad=0.01, fraction=0.03)
-    bar.outline.set_visible(False)  # type: ignore[operator]
+    bar.outline.set_visible(False)
 
 
 def _token_ticks(axes: Axes, positions: range, view: View, names: Name, more: Sequence[str] = ()) -> None:
@@ -250,6 +254,12 @@ def _heading(axes: Axes, text: str) -> None:
     axes.set_title(text, loc="left", fontsize=10, parse_math=False)
 
 
+def _whole(axis: Axis) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axis.set_major_locator(MaxNLocator(integer=True))
+
+
 def _plain(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
@@ -262,6 +272,6 @@ def _label(text: str, most: int) -> str:
     """As much of a text as has room, boxes for what the font cannot draw."""
     from matplotlib.font_manager import findfont, get_font
 
-    glyphs = get_font(findfont("DejaVu Sans")).get_charmap()  # type: ignore[no-untyped-call]
+    glyphs = get_font(findfont("DejaVu Sans")).get_charmap()
     drawn = "".join(c if ord(c) in glyphs else "□" for c in text)
     return drawn if len(drawn) <= most else drawn[: most - 1] + "…"

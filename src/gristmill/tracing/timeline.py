@@ -74,9 +74,7 @@ class WatchedScheduler(Scheduler):
         max_sequences: int,
         step_tokens: int,
     ) -> None:
-        super().__init__(
-            pools, windows, max_sequences=max_sequences, step_tokens=step_tokens, max_queue=len(requests)
-        )
+        super().__init__(pools, windows, max_sequences=max_sequences, step_tokens=step_tokens, max_queue=len(requests))
         self._pools = pools
         self._requests = requests
         self._furthest = [0] * len(requests)  # tokens of each that were ever computed
@@ -153,6 +151,8 @@ def run(
 
 def _request(number: int, ids: list[int], n_tokens: int, eos_ids: tuple[int, ...], decoder: Decoder) -> Sequence:
     c = decoder.config
+    if not ids:
+        raise ValueError(f"prompt {number}: it has no tokens; give at least one (a BOS token, say)")
     if len(ids) + n_tokens > c.max_context:
         raise ValueError(
             f"prompt {number}: {len(ids)} tokens and {n_tokens} to generate are more than the {c.max_context} of the"
