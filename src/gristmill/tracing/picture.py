@@ -99,9 +99,9 @@ def _draw_lens(axes: Axes, view: View, lenses: Sequence[Lens], names: Name) -> N
 def _draw_norms(axes: Axes, view: View) -> None:
     layers = np.arange(1, view.config.n_layers + 1)
     residual = [view.embedded_norm, *view.norms[:, 0]]
-    axes.plot(residual, np.arange(len(residual)), color=_INK, marker="o", markersize=4, label="residual stream")
-    axes.plot(view.norms[:, 1], layers, color=_BLUE, marker="s", markersize=4, linestyle="--", label="attention adds")
-    axes.plot(view.norms[:, 2], layers, color=_RED, marker="^", markersize=5, linestyle=":", label="feed-forward adds")
+    axes.plot(residual, np.arange(len(residual)), color=_INK, marker="o", markersize=4, label="residual")
+    axes.plot(view.norms[:, 1], layers, color=_BLUE, marker="s", markersize=4, linestyle="--", label="attention")
+    axes.plot(view.norms[:, 2], layers, color=_RED, marker="^", markersize=5, linestyle=":", label="feed-forward")
     shown = np.concatenate([residual, view.norms[:, 1:].reshape(-1)])
     if shown.max() > 30 * max(shown.min(), 1e-30):
         axes.set_xscale("log")
@@ -110,9 +110,9 @@ def _draw_norms(axes: Axes, view: View) -> None:
     axes.set_ylim(-0.5, view.config.n_layers + 0.5)
     _layer_ticks(axes, view, with_embedding=True)
     axes.grid(color="#DDDDDD", linewidth=0.6)
-    axes.legend(frameon=False, fontsize=8.5, loc="upper center", bbox_to_anchor=(0.5, -0.06), ncols=3)
+    axes.legend(frameon=False, fontsize=8.5, loc="upper center", bbox_to_anchor=(0.45, -0.07), ncols=3, columnspacing=1)
     _plain(axes)
-    _heading(axes, "Norms: how long the vectors are")
+    _heading(axes, "Norms: of the residual stream, and of what is added")
 
 
 def _draw_attention(axes: Axes, view: View, names: Name) -> None:
