@@ -110,9 +110,17 @@ def _draw_norms(axes: Axes, view: View) -> None:
     axes.set_ylim(-0.5, view.config.n_layers + 0.5)
     _layer_ticks(axes, view, with_embedding=True)
     axes.grid(color="#DDDDDD", linewidth=0.6)
-    axes.legend(frameon=False, fontsize=8.5, loc="upper center", bbox_to_anchor=(0.45, -0.07), ncols=3, columnspacing=1)
+    axes.legend(
+        frameon=False,
+        fontsize=8.5,
+        loc="upper center",
+        bbox_to_anchor=(0.45, 0),
+        borderaxespad=2.4,
+        ncols=3,
+        columnspacing=1,
+    )
     _plain(axes)
-    _heading(axes, "Norms: of the residual stream, and of what is added")
+    _heading(axes, "Norms: the stream, and what is added")
 
 
 def _draw_attention(axes: Axes, view: View, names: Name) -> None:
@@ -223,7 +231,7 @@ def _map(axes: Axes, values: NDArray[Any], colours: str, label: str, most: float
         axes.grid(which="minor", color="white", linewidth=0.8)
     axes.tick_params(which="both", length=0)
     axes.spines[:].set_visible(False)
-    bar = axes.figure.colorbar(image, ax=axes, label=label, pad=0.01, fraction=0.03)
+    bar = axes.figure.colorbar(image, cax=axes.inset_axes((1.01, 0, 0.014, 1)), label=label)
     bar.outline.set_visible(False)
 
 
@@ -265,7 +273,7 @@ def _plain(axes: Axes) -> None:
 
 
 def _percent(p: float) -> str:
-    return f"{p:.0%}" if p >= 0.1 else f"{p:.1%}" if p >= 0.001 else f"{p:.0e}"
+    return f"{p:.0%}" if p >= 0.0995 else f"{p:.1%}" if p >= 0.0005 else "<0.1%"
 
 
 def _label(text: str, most: int) -> str:
