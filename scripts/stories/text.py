@@ -1,0 +1,139 @@
+"""The pattern language of the stories: parses a pattern into nodes. Knows no words and no story.
+
+    [a|b|c]             one of the alternatives (they nest; an empty one says nothing)
+    {h} {h.o} {h's}     somebody as subject, object, owner: a name or a pronoun, as the context allows
+    {h.he} {h.the} ...  a given form of somebody or something;  {H} the same with a capital
+    {they} {his} ...    pronouns of the hero and those with the hero;  {spot} a variable of the story
+    {~bank}             a pattern from a named list of phrases
+    <h/sad-f asked: .>  direct speech: the speaker, the mood, the listener, the verb (all but the speaker optional)
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+
+_SPEAKER = re.compile(r"(\w+)(?:/(\w+))?(?:-(\w+))?(?: ([\w ]+?))?: *")
+_TAG = re.compile(r'" (said|asked|called|cried) $')  # after the words a name is told, never "said he"
+_STOP = re.compile(r"(?<!Mr)(?<!Mrs)(?<=[.!?]) ")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    options: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    key: str
+    form: str
+    capital: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Bank:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Speech:
+    who: str
+    mood: str
+    to: str
+    verb: str
+    body: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The end of a sentence inside a pattern."""
+
+
+STOP = Stop()
+Node = str | Choice | Ref | Bank | Speech | Stop | tuple["Node", ...]
+
+
+def _reference(body: str) -> Node:
+    if body[0] == "~":
+        return Bank(body[1:])
+    name, _, form = body.partition(".")
+    if name.endswith("'s"):
+        name, form = name[:-2], "own"
+    return Ref(name[0].lower() + name[1:], form, name[0].isupper())
+
+
+def _sequence(source: str, at: int, ends: str) -> tuple[tuple[Node, ...], int]:
+    nodes: list[Node] = []
+    start = at
+
+    def flush(end: int) -> None:
+        for i, piece in enumerate(_STOP.split(source[start:end])):
+            if i:
+                nodes.append(" ")
+                nodes.append(STOP)
+            if piece:
+                nodes.append(piece)
+
+    while at < len(source) and source[at] not in ends:
+        c = source[at]
+        if c not in "[{<":
+            at += 1
+            continue
+        flush(at)
+        if c == "[":
+            options: list[Node] = []
+            while True:
+                inner, at = _sequence(source, at + 1, "|]")
+                if at >= len(source):
+                    raise ValueError(f"pattern without a closing bracket: {source!r}")
+                options.append(inner[0] if len(inner) == 1 else inner)
+                if source[at] == "]":
+                    break
+            nodes.append(Choice(tuple(options)))
+        elif c == "{":
+            end = source.index("}", at)
+            node = _reference(source[at + 1 : end])
+            if isinstance(node, Ref) and not node.form and nodes and isinstance(nodes[-1], str) and _TAG.search(nodes[-1]):
+                node = Ref(node.key, "full", node.capital)
+            nodes.append(node)
+            at = end
+        else:
+            head = _SPEAKER.match(source, at + 1)
+            if head is None:
+                raise ValueError(f"speech without a speaker: {source[at:]!r}")
+            body, at = _sequence(source, head.end(), ">")
+            who, mood, to, verb = (part or "" for part in head.groups())
+            nodes.append(Speech(who, mood, to, verb, body))
+        at += 1
+        start = at
+    flush(at)
+    return tuple(nodes), at
+
+
+@cache
+def parse(source: str) -> tuple[Node, ...]:
+    """The nodes of a pattern; ValueError where its brackets do not close."""
+    nodes, at = _sequence(source, 0, "]|}>")
+    if at != len(source):
+        raise ValueError(f"pattern with a stray {source[at]!r}: {source!r}")
+    return nodes
+
+
+_ARTICLE = re.compile(r"\b([Aa]) (?=[aeiouAEIOU])(?!one\b|once\b|use|uni|eu)")
+_AN_WRONG = re.compile(r"\b([Aa])n (?![aeiouAEIOU]|hour\b|honest)")
+_CAPITAL = re.compile(r'(?:^|(?<=\x01)|(?<=[.!?] )|(?<=\." )|^"|(?<=[.!?] )"|(?<=[.!?]" )"|(?<=\x01)")[a-z]')
+_SAID_I = re.compile(r'" (said|asked|called|cried) I\b')
+_SPACES = re.compile(r" {2,}")
+_BEFORE_STOP = re.compile(r" +(?=[,.!?])")
+
+
+def finish(paragraph: str) -> str:
+    """Articles, capitals and spaces of a paragraph. \\x01 asks for a capital, \\x02 forbids one."""
+    paragraph = _SPACES.sub(" ", paragraph.strip())
+    paragraph = _BEFORE_STOP.sub("", paragraph)
+    paragraph = paragraph.replace("\x01 ", " \x01")
+    paragraph = _CAPITAL.sub(lambda m: m.group().upper(), paragraph)
+    paragraph = _ARTICLE.sub(r"\1n ", paragraph).replace("\x01", "").replace("\x02", "")
+    paragraph = _SAID_I.sub(r'" I \1', paragraph)
+    return _AN_WRONG.sub(r"\1 ", paragraph)
