@@ -13,7 +13,7 @@ from stories.story import Story
 from stories.things import Thing
 
 _RELATIONS = ("sister", "brother", "cousin")
-_HEROES = (("child", 0.54), ("animal", 0.27), ("folk", 0.13), ("thing", 0.06))
+_HEROES = (("child", 0.54), ("animal", 0.27), ("folk", 0.13), ("thing", 0.06), ("sea", 0.06))
 _ORPHANS = frozenset(("robot", "snowman", "teddy bear", "doll", "gnome", "giant"))
 
 PROFESSIONS = (
@@ -152,8 +152,6 @@ def cast_grown(story: Story, key: str = "w", jobs: Sequence[str] = PROFESSIONS) 
         noun = story.pick([e for e in ELDERS if e != hero.kind.noun and all(e != b.noun for b in story.beings.values())])
         being = Being(noun, HE if story.chance() < 0.5 else SHE, adjective=story.pick("old|wise|wise old|big|kind old|gray"))
         being.call = ("Mr. " if being.pronouns is HE else "Mrs. ") + noun.capitalize()
-        if story.chance() < 0.25:
-            being.name = being.call
     story.beings[key] = being
 
 

@@ -10,7 +10,7 @@ class Kind:
     """One kind of hero; lists are separated by bars. `group` says which plots and places suit it."""
 
     noun: str
-    group: str  # child, animal, folk, thing
+    group: str  # child, animal, folk, thing, sea
     adjectives: str
     habitats: str  # names of the places' habitats
     home: str
@@ -158,6 +158,21 @@ KINDS: tuple[Kind, ...] = (
     Kind("teddy bear", "folk", "little|old|soft|brown", "town", "toy box", hand="paw", part="button eyes",
          eats="pretend tea|pretend cake"),
     Kind("doll", "folk", "little|pretty|old|small", "town", "doll house", genders="f", eats="pretend tea|pretend cake"),
+    # those of the sea, in plots of their own
+    Kind("fish", "sea", "little|tiny|silver|golden|striped|quick", "sea", "coral reef", home_at="in", walked="swam",
+         ran="swam as fast as {he} could", hand="fin", bed="bed of seaweed", eats="seaweed|tiny shrimps", part="shiny scales"),
+    Kind("crab", "sea", "little|red|small|grumpy", "sea", "hole in the sand", walked="walked sideways", ran="ran sideways",
+         hand="claw", bed="bed of sand", eats="seaweed|mussels", part="strong claws"),
+    Kind("octopus", "sea", "little|purple|shy|young|clever", "sea", "cave under the sea", walked="floated", ran="shot off",
+         hand="arm", bed="bed of sand", eats="mussels|tiny shrimps", part="eight long arms"),
+    Kind("whale", "sea", "little|young|big|gentle|blue", "sea", "wide blue sea", walked="swam", ran="swam fast",
+         hand="fin", bed="bed of waves", eats="tiny shrimps", part="great big tail"),
+    Kind("dolphin", "sea", "little|young|gray|playful|cheerful", "sea", "warm blue sea", walked="swam", ran="raced",
+         hand="fin", bed="bed of waves", eats="little fish|squid", part="long smile"),
+    Kind("seahorse", "sea", "little|tiny|orange|shy", "sea", "garden of seaweed", walked="drifted", ran="swam upright",
+         hand="fin", bed="bed of seaweed", eats="tiny shrimps", part="curly tail"),
+    Kind("starfish", "sea", "little|red|slow|orange", "sea", "rock pool", walked="crept", ran="crept a little faster",
+         hand="arm", bed="bed of sand", eats="mussels", part="five round arms"),
     # things that live
     Kind("train", "thing", "little|red|blue|old|small", "rails", "train shed", walked="rolled", ran="raced",
          hand="wheel", part="loud whistle", genders="mf", bed="shed"),

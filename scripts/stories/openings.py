@@ -20,6 +20,9 @@ HOBBIES = {
     "folk": "to sing|to dance|to explore|to tell stories|to look at the stars|to help others|to collect shiny things|to eat {h.eat}|"
     "to paint|to make new friends|to play tricks|to build things|to listen to the wind|to plant flowers|to play music|to dream|to "
     "read old books|to watch the sunset|to walk in the rain|to bake cakes|to invent games",
+    "sea": "to blow bubbles|to swim in circles|to play with the waves|to collect shells|to explore|to hide in the seaweed|to listen to the "
+    "songs of the whales|to chase the little bubbles|to look at the light above|to dance in the water|to eat {h.eat}|to race with the "
+    "others|to hear stories|to make new friends",
     "thing": "to go fast|to see new places|to watch the birds|to look at the moon|to work hard|to make children laugh|to sing a little "
     "song|to help|to look at the sea|to feel the wind|to say hello to everyone|to dream of far places",
 }
@@ -69,6 +72,7 @@ HOMES = {
     "rails": "at a little station in the hills|at a busy station|in a long valley with many bridges",
     "road": "at the edge of a small town|on a busy street|near a big farm|in a town full of hills",
     "harbor": "in a small harbor|in a quiet bay|by an island with a lighthouse",
+    "sea": "at the bottom of the sea|in the deep blue sea|near a bright coral reef|not far from an old sunken ship|in a warm sea",
     "sky": "high up in the sky|far above the hills|over a small town",
 }
 
@@ -232,7 +236,7 @@ def _about(story: Story, likely: float = 0.75) -> None:
         story.one(*_LIKES)
     elif roll < likely:
         if story.chance() < 0.4:
-            story.one(f"{{h}} was [very|so|a little] {trait}.")
+            story.one(f"{{h}} was [very|so] {trait}.")
         story.one(*TRAITS[trait])
         if story.chance() < 0.2:
             story.one(*_LIKES)
@@ -304,6 +308,8 @@ def _dated(story: Story) -> None:
 def begin(story: Story, patterns: tuple[str, ...]) -> None:
     """Tells what starts the plot; where the opening stood outside of time, the day is named first."""
     pattern = story.pick(patterns)
+    if story.words["pair"] == "pair" or story.chance() < 0.4:
+        story.sentence += 2  # names again
     if story.reached is not None:
         story.reached.add(pattern)
     if story.dated:

@@ -141,7 +141,7 @@ BANKS: dict[str, tuple[str, ...]] = {
     ),
     "cheer": (
         "Everyone clapped.", "Everybody cheered.", "\"Hooray!\" they all shouted.", "\"Well done!\" everyone called.",
-        "They clapped and clapped.", "Even {creature} seemed to [smile|clap].", "Hats flew up into the air.",
+        "They clapped and clapped.", "The clapping went on and on.", "Hats flew up into the air.",
     ),
     "calm": (
         "<e/kind-h: Do not be sad, {h.n}.>", "<e/kind-h: Do not worry.>", "<e/kind-h: Dry your tears, {h.n}.>",
@@ -230,7 +230,7 @@ BANKS: dict[str, tuple[str, ...]] = {
     ),
     "moral_friend": (
         "A friend makes everything better.", "{h} learned that a good friend is the best treasure of all.",
-        "Friends do not have to be the same.", "It is easy to make a friend if you are kind.",
+        "Good friends are always there when you need them.", "It is good to have a friend.",
         "With a friend beside you, nothing is so bad.", "A friend is worth more than [gold|all the toys in the world].",
     ),
     "moral_listen": (
@@ -248,7 +248,7 @@ BANKS: dict[str, tuple[str, ...]] = {
     ),
     "moral_joy": (
         "Sometimes the best things are the simple ones.", "You do not need much to be happy.",
-        "A rainy day can be the best day of all.", "It is the little things that make a day bright.",
+        "It is the little things that make a day bright.",
         "There is always something to smile about.",
     ),
 }

@@ -151,6 +151,24 @@ PLACES: tuple[Place, ...] = (
           "Peacocks walked on the grass.|The fountain threw silver water into the air.|Flags moved on the towers.|"
           "An old gardener was cutting a bush into the shape of a swan.", "ran between the hedges|fed the goldfish|"
           "picked white roses|danced on the grass|hid behind the statues", "a gold button|a peacock feather|a tiny key"),
+    Place("the coral reef", "at the coral reef", "to the coral reef", "sea",
+          "behind a pink coral|under a flat stone|in a big shell|between the waving seaweed|next to a sponge",
+          "Hundreds of striped fish swam by like a ribbon.|The corals were red, yellow and purple.|A sea snail crept over a stone.|"
+          "The light came down from above in long beams.|A shrimp cleaned the teeth of a big old fish.",
+          "chased bubbles|swam in and out of the corals|hid between the seaweed|raced around the rocks|played with a turtle",
+          "a round pearl|a blue shell|a piece of green glass|a curly snail shell"),
+    Place("the old ship", "by the old ship", "to the old ship", "sea",
+          "under the anchor|in a wooden chest|behind the broken mast|in a big pot|inside an old boot",
+          "The old ship lay on its side, all covered with seaweed.|A big eel looked out of a window of the ship.|It was dark and still.|"
+          "A jellyfish floated by like a lamp.",
+          "swam through the round windows|rang the old ship's bell|looked for gold|played captain|told stories of storms",
+          "a gold coin|a rusty spoon|a glass bottle|a silver ring|a wooden button"),
+    Place("the sea", "in the sea", "out into the sea", "sea",
+          "deep down in the dark|behind a big rock|under a boat|near the sandy ground|in a forest of seaweed",
+          "The waves rolled on and on.|Far above, a boat made a dark shadow.|A cloud of tiny fish glittered in the light.|"
+          "The water was warm on top and cold down below.",
+          "jumped over the waves|blew bubbles|swam in circles|listened to the songs of the whales|followed the turtles",
+          "a floating bottle|a white feather|a long piece of seaweed|a piece of wood"),
     Place("the castle tower", "in the castle tower", "up to the castle tower", "castle",
           "behind an old chair|under the stairs|inside a big vase|on the window seat|behind a curtain",
           "Bats slept under the roof.|From the window you could see the whole land.|The stairs went round and round.|"

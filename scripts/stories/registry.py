@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from stories.casting import cast_friend, cast_hero, cast_parent, set_stage
+from stories.casting import cast_friend, cast_hero, cast_parent, name_of, set_stage
 from stories.openings import open_story
 from stories.story import Story
 
@@ -49,6 +49,10 @@ def start(plot_: Plot, rng: random.Random) -> Story:
     story = Story(rng)
     cast_hero(story, plot_.heroes, plot_.tells)
     set_stage(story, story.pick(plot_.season) if plot_.season else "", plot_.places)
+    hero = story.beings["h"]
+    if plot_.friend == "pair" and not hero.name:
+        assert hero.kind is not None
+        hero.name = name_of(story, hero.kind, hero.pronouns)
     if plot_.friend:
         cast_friend(story)
     if plot_.parent:

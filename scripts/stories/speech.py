@@ -34,8 +34,6 @@ def shorten(words: str) -> str:
 
 
 def _verb(story: Story, speech: Speech, first: str, answers: bool) -> str:
-    if speech.verb:
-        return speech.verb
     last = first[-1]
     if last == "?":
         return "asked" if story.chance() < 0.9 else "wanted to know"
@@ -73,16 +71,18 @@ def tell_speech(story: Story, speech: Speech, out: list[str]) -> None:
     who.seen = story.sentence
     if bare:
         out.append(f'"{said}"\x01')
-        story.open_end = True
+        story.open_end = story.quoted = True
         return
-    if again and style < 0.4:
-        style = 0.4 + style
-    first = sentences[0] if style >= 0.4 and style < 0.85 else sentences[-1]
-    verb = _verb(story, speech, first, answers)
+    if again:
+        style = 0.35 if story.quoted or story.chance() < 0.3 else 0.4 + 0.6 * style
+    verb = speech.verb or _verb(story, speech, sentences[-1] if style < 0.3 or style >= 0.85 else sentences[0], answers)
+    if verb == "asked" and sentences[0][-1] == "!":
+        verb = "called"
     if again and verb == "said" and story.chance() < 0.6:
         verb = "went on" if story.chance() < 0.5 else "added"
     text = _tagged(story, speech, sentences, (tag, verb), to, style)
     story.open_end = text[0] != '"'
+    story.quoted = text[-1] == "\x01"
     out.append(text)
 
 
@@ -111,7 +111,7 @@ def _tagged(
             listener = " to " + story.name(to, "o")
     if style < 0.3:
         return f'{name} {verb}{listener}{manner}, "{said}"\x01'
-    if style < 0.4 and not speech.verb and not manner:
+    if style < 0.4 and not speech.verb and (style == 0.35 or not manner):
         beats = BANKS["beat_" + (speech.mood or "plain")]
         beat = story.phrase(beats[int(story.chance() * len(beats))])
         beat = beat.replace("%his", story.beings[speech.who].pronouns.his)

@@ -37,6 +37,7 @@ class Story:
         self.subject: Being | None = None
         self.speaker: Being | None = None  # who spoke last in this paragraph
         self.spoke = -9  # the sentence in which somebody spoke last
+        self.quoted = False  # the last thing told was a closing quote
         self.open_end = False  # its words were the last thing told, so an answer needs no name
         self.paragraphs: list[str] = []
         self.pieces: list[str] = []
@@ -218,6 +219,8 @@ class Story:
         return being.facts[form]
 
     def _new(self, being: Being) -> str:
+        if being.name.startswith("Mr"):
+            return being.name
         return f"{being.indefinite()} {'named' if self.chance() < 0.5 else 'called'} {being.name}"
 
     def _introduce(self, being: Being) -> str:
@@ -231,7 +234,7 @@ class Story:
         if roll < (0.45 if being.kind.group == "child" else 0.15):
             return being.name
         if roll < 0.75:
-            return f"{being.indefinite()} {'named' if self.chance() < 0.5 else 'called'} {being.name}"
+            return self._new(being)
         if being.kind.group == "child":
             return f"{being.name}, {being.indefinite()},"
         return f"{being.name} the {being.noun}"

@@ -10,10 +10,30 @@ from multiprocessing import Pool
 from pathlib import Path
 from types import ModuleType
 
-from stories import plots_doing, plots_fears, plots_things
+from stories import (
+    plots_doing,
+    plots_fears,
+    plots_friends,
+    plots_home,
+    plots_kind,
+    plots_silly,
+    plots_things,
+    plots_wheels,
+    plots_wonder,
+)
 from stories.registry import Plot, tell_plot
 
-_MODULES: tuple[ModuleType, ...] = (plots_doing, plots_fears, plots_things)
+_MODULES: tuple[ModuleType, ...] = (
+    plots_doing,
+    plots_fears,
+    plots_friends,
+    plots_home,
+    plots_kind,
+    plots_silly,
+    plots_things,
+    plots_wheels,
+    plots_wonder,
+)
 _CHUNK = 500
 
 
