@@ -1,4 +1,4 @@
-"""Writes a file of stories, or tells how varied they are. Run: python scripts/stories OUT --count N --seed S [--stats]"""
+"""Writes a file of stories, or tells how varied they are. Run: python scripts/stories OUT --count N --seed S"""
 
 from __future__ import annotations
 

@@ -16,11 +16,44 @@ _RELATIONS = ("sister", "brother", "cousin")
 _HEROES = (("child", 0.54), ("animal", 0.27), ("folk", 0.13), ("thing", 0.06), ("sea", 0.06))
 _ORPHANS = frozenset(("robot", "snowman", "teddy bear", "doll", "gnome", "giant"))
 
-PROFESSIONS = (
-    "baker f m|farmer f m|gardener f m|teacher f m|neighbor f m|mailman m|bus driver f m|librarian f m|fisherman m|doctor f m|"
-    "painter f m|shopkeeper f m|firefighter f m|grocer f m|shoemaker m|old man m|old woman f|tailor f m|carpenter f m|nurse f"
-).split("|")
-ELDERS = "owl|turtle|badger|bear|crow|goose|toad|mole|goat|stork|donkey|elephant|hedgehog|beaver".split("|")
+PROFESSIONS = [
+    "baker f m",
+    "farmer f m",
+    "gardener f m",
+    "teacher f m",
+    "neighbor f m",
+    "mailman m",
+    "bus driver f m",
+    "librarian f m",
+    "fisherman m",
+    "doctor f m",
+    "painter f m",
+    "shopkeeper f m",
+    "firefighter f m",
+    "grocer f m",
+    "shoemaker m",
+    "old man m",
+    "old woman f",
+    "tailor f m",
+    "carpenter f m",
+    "nurse f",
+]
+ELDERS = [
+    "owl",
+    "turtle",
+    "badger",
+    "bear",
+    "crow",
+    "goose",
+    "toad",
+    "mole",
+    "goat",
+    "stork",
+    "donkey",
+    "elephant",
+    "hedgehog",
+    "beaver",
+]
 
 
 @cache
@@ -74,7 +107,7 @@ def cast_hero(story: Story, groups: str, tells: float) -> None:
         if roll <= 0:
             break
     members = [m for m in by_group if m][-1] if roll > 0 else members
-    kind = story.pick(members)
+    kind = story.choose(members)
     hero = cast_kind(story, kind, named=kind.group == "child" or story.chance() < 0.8)
     hero.adjective = hero.adjective or "little"
     if hero.name and story.chance() < tells:
@@ -96,12 +129,16 @@ def cast_friend(story: Story, key: str = "f") -> None:
     else:
         homes = set(hero.kind.habitats.split("|"))
         pool = [
-            k for k in KINDS
-            if k.group == hero.kind.group and k.noun != hero.kind.noun and other in k.genders and homes & set(k.habitats.split("|"))
+            k
+            for k in KINDS
+            if k.group == hero.kind.group
+            and k.noun != hero.kind.noun
+            and other in k.genders
+            and homes & set(k.habitats.split("|"))
         ]
         if not pool:
             pool = [k for k in KINDS if k.group == hero.kind.group and other in k.genders]
-        friend = cast_kind(story, story.pick(pool), gender=other)
+        friend = cast_kind(story, story.choose(pool), gender=other)
         related = False
     friend.facts["rel"] = ""
     if related:
@@ -116,9 +153,16 @@ def cast_parent(story: Story, key: str = "p", who: str = "") -> None:
     assert hero.kind is not None
     if hero.kind.noun in _ORPHANS or hero.kind.group == "thing":
         noun, pronouns = {
-            "robot": ("old inventor", HE), "snowman": ("girl next door", SHE), "teddy bear": ("old rocking horse", HE),
-            "doll": ("old rocking horse", HE), "train": ("old engine", HE), "boat": ("old lighthouse", HE), "cloud": ("moon", SHE),
-            "star": ("moon", SHE), "plane": ("pilot", SHE), "lantern": ("old sailor", HE),
+            "robot": ("old inventor", HE),
+            "snowman": ("girl next door", SHE),
+            "teddy bear": ("old rocking horse", HE),
+            "doll": ("old rocking horse", HE),
+            "train": ("old engine", HE),
+            "boat": ("old lighthouse", HE),
+            "cloud": ("moon", SHE),
+            "star": ("moon", SHE),
+            "plane": ("pilot", SHE),
+            "lantern": ("old sailor", HE),
         }.get(hero.kind.noun, ("old owl", SHE) if hero.kind.group == "folk" else ("old mechanic", HE))
         story.beings[key] = Being(noun, pronouns, call="my friend")
         return
@@ -129,8 +173,18 @@ def cast_parent(story: Story, key: str = "p", who: str = "") -> None:
         noun = {"mom": "mother", "dad": "father", "grandma": "grandmother", "grandpa": "grandfather"}.get(noun, noun)
     pronouns = SHE if noun in ("mom", "grandma", "aunt", "mother", "grandmother") else HE
     being = Being(noun, pronouns, owner=hero)
-    being.call = {"mom": "Mom", "dad": "Dad", "grandma": "Grandma", "grandpa": "Grandpa", "aunt": "Auntie", "uncle": "Uncle",
-                  "mother": "Mama", "father": "Papa", "grandmother": "Grandma", "grandfather": "Grandpa"}[noun]
+    being.call = {
+        "mom": "Mom",
+        "dad": "Dad",
+        "grandma": "Grandma",
+        "grandpa": "Grandpa",
+        "aunt": "Auntie",
+        "uncle": "Uncle",
+        "mother": "Mama",
+        "father": "Papa",
+        "grandmother": "Grandma",
+        "grandfather": "Grandpa",
+    }[noun]
     if noun in ("mom", "dad", "grandma", "grandpa") and story.chance() < 0.3:
         being.name = being.call
     story.beings[key] = being
@@ -143,14 +197,20 @@ def cast_grown(story: Story, key: str = "w", jobs: Sequence[str] = PROFESSIONS) 
     if hero.kind.group in ("child", "thing") or (hero.kind.group == "folk" and story.chance() < 0.5):
         noun, *genders = _job(story.pick(jobs))
         pronouns = HE if story.pick(genders) == "m" else SHE
-        being = Being(noun, pronouns, adjective="" if noun.startswith("old") else story.pick("kind|old|friendly|busy|cheerful"))
+        being = Being(
+            noun, pronouns, adjective="" if noun.startswith("old") else story.pick("kind|old|friendly|busy|cheerful")
+        )
         title = ("Mr. " if pronouns is HE else "Mrs. ") + story.pick(things.SURNAMES)
         being.call = title
         if noun == "neighbor" or story.chance() < 0.35:
             being.name = title
     else:
-        noun = story.pick([e for e in ELDERS if e != hero.kind.noun and all(e != b.noun for b in story.beings.values())])
-        being = Being(noun, HE if story.chance() < 0.5 else SHE, adjective=story.pick("old|wise|wise old|big|kind old|gray"))
+        noun = story.pick(
+            [e for e in ELDERS if e != hero.kind.noun and all(e != b.noun for b in story.beings.values())]
+        )
+        being = Being(
+            noun, HE if story.chance() < 0.5 else SHE, adjective=story.pick("old|wise|wise old|big|kind old|gray")
+        )
         being.call = ("Mr. " if being.pronouns is HE else "Mrs. ") + noun.capitalize()
     story.beings[key] = being
 
@@ -176,8 +236,7 @@ def cast_other(story: Story, key: str, noun: str, adjective: str = "", gender: s
 
 def cast_thing(story: Story, key: str, pool: Sequence[Thing]) -> Thing:
     """A thing {o}, with what can be done to it among its facts."""
-    thing = story.pick(pool)  # type: ignore[arg-type]
-    assert isinstance(thing, Thing)
+    thing = story.choose(pool)
     look = story.pick(thing.looks)
     being = Being(thing.noun, IT, adjective=look)
     being.facts = {"broke": thing.broke, "mend": thing.mend, "part": thing.part or "string", "look": look}
@@ -200,12 +259,18 @@ def set_stage(story: Story, season: str, places: Sequence[str]) -> None:
         pool = _places_for(hero.kind.habitats, False)
         if not pool:
             pool = _places_for("wild|water", False)
-    story.place = story.pick(pool)  # type: ignore[arg-type]
-    assert isinstance(story.place, Place)
+    story.place = story.choose(pool)
     story.words["talk"] = "short" if story.chance() < 0.5 else "full"
     story.lists |= {
-        "treat": things.TREATS.split("|"), "creature": kinds.PASSERS_BY, "color": things.COLORS, "game": things.GAMES.split("|"),
-        "soup": things.SOUPS.split("|"), "cake": things.CAKES.split("|"), "picture": things.PAINTINGS.split("|"),
-        "village": things.VILLAGES.split("|"), "number": things.NUMBERS.split("|"), "plant": things.PLANTS.split("|"),
-        "day": things.DAYS.split("|"), "instrument": things.INSTRUMENTS.split("|"),
+        "treat": things.TREATS.split("|"),
+        "creature": kinds.PASSERS_BY,
+        "color": things.COLORS,
+        "game": things.GAMES.split("|"),
+        "soup": things.SOUPS.split("|"),
+        "cake": things.CAKES.split("|"),
+        "picture": things.PAINTINGS.split("|"),
+        "village": things.VILLAGES.split("|"),
+        "number": things.NUMBERS.split("|"),
+        "plant": things.PLANTS.split("|"),
+        "day": things.DAYS.split("|"),
     }

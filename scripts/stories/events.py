@@ -23,12 +23,15 @@ def play_together(s: Story, likely: float = 1.0) -> None:
     """The hero and {f} play."""
     if s.likely(likely):
         s.one(
-            "{They} {pastime}, and then {they} {pastime}.", "{They} played {game} until {they} were out of breath.",
-            "First {they} {pastime}. Then {they} played {game}.", "{h} and {f} {pastime} and laughed.",
+            "{They} {pastime}, and then {they} {pastime}.",
+            "{They} played {game} until {they} were out of breath.",
+            "First {they} {pastime}. Then {they} played {game}.",
+            "{h} and {f} {pastime} and laughed.",
             "{They} played {game}, and {f} won. Then {they} played again, and {h} won.",
             "Together {they} {pastime}. It was much more fun than being alone.",
-            "All [morning|afternoon|day] {they} {pastime}.", "{They} {pastime} until {their} legs were tired.",
-            "{h} showed {f.o} how to play {game}. {F} showed {h.o} how to walk on {their} hands, almost.",
+            "All [morning|afternoon|day] {they} {pastime}.",
+            "{They} {pastime} until {their} legs were tired.",
+            "{h} showed {f.o} how to play {game}. {F} showed {h.o} a new trick.",
         )
 
 
@@ -37,11 +40,6 @@ def comfort(s: Story, who: str) -> None:
     s.bank("calm", who)
     if s.likely(0.4):
         s.bank("hug", who)
-
-
-def after(s: Story, pattern: str) -> None:
-    """Tells a pattern after a word of time: Later, Soon, ..."""
-    s.tell("{~later} " + pattern)
 
 
 def at_once(s: Story, pattern: str) -> None:
@@ -58,9 +56,12 @@ def say_sorry(s: Story, who: str, forgive: bool = True) -> None:
         s.bank("forgive", who)
 
 
-def next_day(s: Story, pattern: str) -> None:
-    s.par()
-    s.tell("{~nextday} " + pattern)
+def prefixed(prefix: str, pattern: str) -> str:
+    """A pattern after a word such as "Then ", with a small letter where it no longer opens the sentence."""
+    if pattern[0] in '<"':
+        return pattern
+    small = pattern[:2] not in ("I ", "Mr", "Gr") and pattern[0].isalpha()
+    return prefix + (pattern[0].lower() + pattern[1:] if prefix and small else pattern)
 
 
 def end(s: Story, *lines: str, moral: str = "", friends: bool = False, night: bool = True) -> None:
@@ -80,7 +81,9 @@ def end(s: Story, *lines: str, moral: str = "", friends: bool = False, night: bo
         told = True
     elif night and roll < 0.52 and s.beings["h"].kind and s.beings["h"].kind.group != "thing":
         if s.chance() < 0.4:
-            s.bank("dusk")
+            s.bank("dusk_out" if s.placed and not s.place.indoors and s.chance() < 0.6 else "dusk")
+        if s.likely(0.25):
+            feel(s, "h", "tired")
         s.bank("goodnight")
         told = True
     if not told or s.chance() < 0.14:

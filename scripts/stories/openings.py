@@ -3,7 +3,10 @@
 A beginning either stays outside of time ("Once upon a time ...") or is already amid a certain day.
 """
 
+# ruff: noqa: E501
 from __future__ import annotations
+
+from functools import cache
 
 from stories.story import Story
 
@@ -28,34 +31,77 @@ HOBBIES = {
 }
 
 TRAITS: dict[str, tuple[str, ...]] = {
-    "curious": ("{h} wanted to know everything.", "{h} asked a hundred questions every day.",
-                "If there was a box, {h} had to look inside.", "{h} always wanted to know why."),
-    "shy": ("{h} did not talk very much.", "When somebody said hello, {h} hid [behind a tree|{his} face].",
-            "{h} spoke so softly that you had to come very close.", "{h} liked quiet places best."),
-    "brave": ("{h} was small, but {his} heart was big.", "Almost nothing could scare {h.o}.",
-              "{h} was the first to try anything new."),
-    "clumsy": ("{h} fell over {his} own feet at least once a day.", "Things often fell down when {h} was near.",
-               "If there was one puddle in the road, {h} fell into it."),
-    "kind": ("{h} was kind to everyone.", "{h} could not see anybody sad without trying to help.",
-             "{h} always had a nice word for everyone.", "Everyone liked {h.o}."),
-    "messy": ("{h} never put anything away.", "There was always a bit of mud on {his} nose.",
-              "{h} left {his} things everywhere."),
-    "cheerful": ("{h} laughed all day long.", "{h} woke up with a song every morning.", "Even when it rained, {h} was happy.",
-                 "{h} had the loudest laugh [for miles|of all]."),
-    "dreamy": ("{h} often sat at the window and dreamed.", "{h} liked to look at the clouds and think.",
-               "Sometimes {h} forgot to listen, because {he} was dreaming."),
-    "busy": ("{h} was always busy with something.", "{h} never sat still, not even for a minute.",
-             "{h} had a new plan every morning."),
-    "careful": ("{h} was always very careful.", "{h} looked twice before every step.",
-                "{h} liked it when everything was in its place."),
-    "silly": ("{h} loved to make others laugh.", "{h} made the funniest faces [of all|in the world].",
-              "{h} could walk backward and sing at the same time."),
-    "hungry": ("{h} was always hungry.", "{h} thought about food from morning to night.",
-               "{h} could eat more {h.eat} than anybody else."),
-    "quick": ("{h} was quick as the wind.", "{h} did everything fast.", "Nobody could run as fast as {h.o}."),
+    "curious": (
+        "{h} wanted to know everything.",
+        "{h} asked a hundred questions every day.",
+        "If there was a box, {h} had to look inside.",
+        "{h} always wanted to know why.",
+    ),
+    "shy": (
+        "{h} did not talk very much.",
+        "When somebody said hello, {h} hid [behind a tree|{his} face].",
+        "{h} spoke so softly that you had to come very close.",
+        "{h} liked quiet places best.",
+    ),
+    "brave": (
+        "{h} was small, but {his} heart was big.",
+        "Almost nothing could scare {h.o}.",
+        "{h} was the first to try anything new.",
+    ),
+    "clumsy": (
+        "{h} fell over {his} own feet at least once a day.",
+        "Things often fell down when {h} was near.",
+        "If there was one puddle in the road, {h} fell into it.",
+    ),
+    "kind": (
+        "{h} was kind to everyone.",
+        "{h} could not see anybody sad without trying to help.",
+        "{h} always had a nice word for everyone.",
+        "Everyone liked {h.o}.",
+    ),
+    "messy": (
+        "{h} never put anything away.",
+        "There was always a bit of mud on {his} nose.",
+        "{h} left {his} things everywhere.",
+    ),
+    "cheerful": (
+        "{h} laughed all day long.",
+        "{h} woke up with a song every morning.",
+        "Even when it rained, {h} was happy.",
+        "{h} had the loudest laugh [for miles|of all].",
+    ),
+    "dreamy": (
+        "{h} often sat quite still and dreamed.",
+        "{h} liked to look at the clouds and think.",
+        "Sometimes {h} forgot to listen, because {he} was dreaming.",
+    ),
+    "busy": (
+        "{h} was always busy with something.",
+        "{h} never sat still, not even for a minute.",
+        "{h} had a new plan every morning.",
+    ),
+    "careful": (
+        "{h} was always very careful.",
+        "{h} looked twice before every step.",
+        "{h} liked it when everything was in its place.",
+    ),
+    "silly": (
+        "{h} loved to make others laugh.",
+        "{h} made the funniest faces [of all|in the world].",
+        "{h} could walk backward and sing at the same time.",
+    ),
+    "hungry": (
+        "{h} was always hungry.",
+        "{h} thought about food from morning to night.",
+        "{h} could eat more {h.eat} than anybody else.",
+    ),
+    "quick": ("{h} ran like the wind.", "{h} did everything fast.", "Nobody could run as fast as {h.o}."),
     "stubborn": ("When {h} said no, it was no.", "{h} liked to do everything alone.", "{h} never gave up easily."),
-    "small": ("{h} was the smallest of all.", "{h} was so small that {he} could sleep in a shoe.",
-              "Everyone was bigger than {h}, even the cat."),
+    "small": (
+        "{h} was the smallest of all.",
+        "{h} was so small that {he} could sleep in a shoe.",
+        "Everyone was bigger than {h}, even the cat.",
+    ),
 }
 
 HOMES = {
@@ -77,8 +123,12 @@ HOMES = {
 }
 
 FAMILY = (
-    "with {his} mom and dad", "with {his} grandma", "with {his} mother", "with {his} dad and a [big brother|little sister]",
-    "with {his} grandpa and a [fat|lazy|black] cat", "with {his} big family",
+    "with {his} mom and dad",
+    "with {his} grandma",
+    "with {his} mother",
+    "with {his} dad and a [big brother|little sister]",
+    "with {his} grandpa and a [fat|lazy|black] cat",
+    "with {his} big family",
 )
 
 
@@ -98,11 +148,11 @@ _STATIC_NAMED = (
     "Far away, {home}, there lived {h.a}. {h.his} name was {h.n}.",
     "[Not long ago|Many years ago|Not so long ago], {h.a} named {h.n} lived {home}.",
     "Let me tell you about {h.n}. {H.he} was {h.a} who lived {home}.",
-    "Everyone {home_short} knew {h.n}, the {h.noun}.",
+    "Everyone {home_short} knew {h.both}.",
     "{home} lived {h.a} called {h.n}.",
     "Once upon a time, in a [land|place] far away, there was {h.a} named {h.n}.",
     "There was {h.a} [named|called] {h.n}. {H.he} lived {home}.",
-    "{h.n} the {h.noun} lived {home}.",
+    "{h.both} lived {home}.",
 )
 _STATIC_UNNAMED = (
     "Once upon a time, there [was|lived] {h.a} {home}.",
@@ -122,9 +172,14 @@ _NAME_AFTER = (
     "There was once {h.a}. {h.he} was called {h.n}, because {h.his} [mother|grandmother] liked the name.",
 )
 _LIKES = (
-    "{h} [loved|liked] {hobby}.", "{h} loved {hobby} more than anything.", "Every day, {h} liked {hobby}.",
-    "What {h} liked best was {hobby}.", "{h} loved {hobby} and {hobby}.", "{h} loved {hobby}, and {he} was very good at it.",
-    "More than anything else, {h} loved {hobby}.", "Most of all, {h} loved {hobby}.",
+    "{h} [loved|liked] {hobby}.",
+    "{h} loved {hobby} more than anything.",
+    "Every day, {h} liked {hobby}.",
+    "What {h} liked best was {hobby}.",
+    "{h} loved {hobby} and {hobby}.",
+    "{h} loved {hobby}, and {he} was very good at it.",
+    "More than anything else, {h} loved {hobby}.",
+    "Most of all, {h} loved {hobby}.",
     "Some days {h} liked {hobby}. Other days {he} liked {hobby}.",
 )
 _DATED = (
@@ -147,13 +202,13 @@ _DATED = (
     "The day was {weather}, and {sky}. {H.intro} was {at}.",
 )
 _WAKE = (
-    "\"Wake up, {h.n}!\" called {his} [mom|dad|grandma]. \"It is a {weather} day!\"\x01 {h} jumped out of bed.",
-    "\"Good morning, {h.n},\" said {his} [mom|dad|mother]. \"Look outside! {sky}!\"\x01",
+    '"Wake up, {h.n}!" called {his} [mom|dad|grandma]. "It is a {weather} day!"\x01 {h} jumped out of bed.',
+    '"Good morning, {h.n}," said {his} [mom|dad|mother]. "Did you sleep well?"\x01 {sky}.',
     "{h.n} opened {his} eyes. {sky}. It was a good day for an adventure.",
     "{h.n} was bored. {H.he} had played with all {his} toys, and {sky}.",
-    "\"What shall we do today?\" asked {h.n}. {sky}.",
+    '"What shall we do today?" asked {h.n}. {sky}.',
     "{h.n} looked out of the window. {sky}.",
-    "\"May I go outside?\" asked {h.n}. \"Yes, but put on your [boots|hat|coat],\" said {his} [mom|dad].",
+    '"May I go outside?" asked {h.n}. "Yes, but put on your [boots|hat|coat]," said {his} [mom|dad].',
 )
 _PAIR = (
     "{h.n} and {f.n} were [best friends|good friends|friends].",
@@ -163,6 +218,16 @@ _PAIR = (
     "{h.n} had a [best|good] friend named {f.n}.",
     "{h.n} and {h.his} friend {f.n} lived {home}.",
     "Nobody had a better friend than {h.n}. {h.his} friend's name was {f.n}.",
+)
+_PAIR_DATED = (
+    "{h.both} and {f.both} were {at}.",
+    "One {weather} {tod}, {h.both} and {f.both} were {at}.",
+    "It was a {weather} {season} day, and {h.both} and {f.both} were playing {at}.",
+    "{sky}. {H.both} and {f.both} {walked} {to}.",
+    "One day, {h.both} and {f.both} went {to}.",
+    "{h.both} and {f.both} were playing {game} {at}.",
+    "On {day}, {h.both} and {f.both} met {at}.",
+    "Last {season}, {h.both} and {f.both} were often {at}.",
 )
 _PAIR_FAMILY = (
     "{h.n} and {h.his} {f.rel} {f.n} lived {home}.",
@@ -184,11 +249,17 @@ _FIRST = (
     "I am {h.n}. I live {home} {family}.",
     "Hello! My name is {h.n}, and I am {age} years old. I love {hobby}.",
     "My name is {h.n}, and I want to tell you a story.",
-    "I want to tell you what happened to me [last week|last summer|last winter|on {day}|yesterday].",
     "When I was {age} years old, I lived {home} {family}.",
     "I have a [big|little] secret, and today I will tell you about it.",
     "I love {hobby}. My name is {h.n}, and I am {age} years old.",
+)
+_FIRST_DATED = (
+    "I want to tell you what happened to me [last week|last {season}|on {day}|yesterday].",
     "I will never forget that {weather} day.",
+    "My name is {h.n}, and this is what happened to me [last week|last {season}|on {day}|yesterday].",
+    "One day, when I was {age} years old, I was {at}.",
+    "I was {at}, and {sky}.",
+    "Last {season}, on a {weather} day, I was {at}.",
 )
 _FIRST_OTHER = (
     "My name is {h.n}. I am {h.a}, and I live {home}.",
@@ -205,15 +276,23 @@ def _fill(story: Story) -> None:
     habitats = hero.kind.habitats.split("|")
     where = story.pick(habitats)
     story.words["home"] = story.phrase(story.pick(split(HOMES[where])))
-    story.words["home_short"] = {"town": "in the street", "wild": "in the forest", "farm": "on the farm", "castle":
-                                 "in the kingdom", "water": "by the water"}.get(where, "there")
+    story.words["home_short"] = {
+        "town": "in the street",
+        "wild": "in the forest",
+        "farm": "on the farm",
+        "castle": "in the kingdom",
+        "water": "by the water",
+    }.get(where, "there")
     story.lists["hobby"] = HOBBIES[group].split("|")
-    story.words["tod"] = story.pick("morning|morning|afternoon|day|evening" if group != "thing" else "morning|day|afternoon")
+    story.words["tod"] = story.pick(
+        "morning|morning|afternoon|day|evening" if group != "thing" else "morning|day|afternoon"
+    )
     story.words["age"] = story.pick("four|five|five|six|six|seven")
-    story.words["family"] = story.phrase(story.pick(FAMILY)) if group != "thing" else "with my friends"
+    story.words["family"] = story.pick(FAMILY)
 
 
-def split(source: str) -> list[str]:
+@cache
+def split(source: str) -> tuple[str, ...]:
     """Splits at the bars outside of brackets."""
     parts, depth, start = [], 0, 0
     for i, c in enumerate(source):
@@ -221,7 +300,7 @@ def split(source: str) -> list[str]:
         if c == "|" and not depth:
             parts.append(source[start:i])
             start = i + 1
-    return [*parts, source[start:]]
+    return (*parts, source[start:])
 
 
 def _about(story: Story, likely: float = 0.75) -> None:
@@ -230,13 +309,13 @@ def _about(story: Story, likely: float = 0.75) -> None:
     trait = story.words.get("trait") or story.pick(list(TRAITS))
     if trait == "small" and story.beings["h"].noun in ("giant", "elephant", "bear", "train", "bus", "truck"):
         trait = "kind"
-    if trait in ("shy", "hungry", "quick", "clumsy", "dreamy", "small", "messy") and story.beings["h"].kind.group == "thing":  # type: ignore[union-attr]
+    if trait in ("shy", "hungry", "quick", "clumsy", "dreamy", "small", "messy") and story.group == "thing":
         trait = "cheerful"
     if roll < 0.38 * likely / 0.75:
         story.one(*_LIKES)
     elif roll < likely:
         if story.chance() < 0.4:
-            story.one(f"{{h}} was [very|so] {trait}.")
+            story.one(f"{{h}} was very {trait}.")
         story.one(*TRAITS[trait])
         if story.chance() < 0.2:
             story.one(*_LIKES)
@@ -249,14 +328,31 @@ def open_story(story: Story, pair: bool = False, day: bool = True) -> None:
     assert hero.kind is not None
     group = hero.kind.group
     if hero.tells:
+        if group == "child" and day and not pair and story.chance() < 0.25:
+            story.one(*_FIRST_DATED)
+            story.dated = True
+            return
         story.one(*(_FIRST if group == "child" else _FIRST_OTHER))
         if story.chance() < 0.3:
-            story.one("I love {hobby}.", "I like {hobby}, and I like {hobby} too.", "People say that I am [curious|funny|brave|clever].")
+            story.one(
+                "I love {hobby}.",
+                "I like {hobby}, and I like {hobby} too.",
+                "People say that I am [curious|funny|brave|clever].",
+            )
         if pair:
             friend = story.beings["f"]
-            story.one("My {f.rel}'s name is {f.n}." if friend.facts["rel"] else "My best friend is called {f.n}.",
-                      "{f.n} is my {f.rel}." if friend.facts["rel"] else "I have a friend named {f.n}.")
+            story.one(
+                "My {f.rel}'s name is {f.n}." if friend.facts["rel"] else "My best friend is called {f.n}.",
+                "{f.n} is my {f.rel}." if friend.facts["rel"] else "I have a friend named {f.n}.",
+            )
             friend.seen = story.sentence
+        return
+    if story.chance() < (0.12 if pair else 0.16):
+        return  # nothing: whoever is named first is introduced there
+    if pair and day and not story.place.indoors and story.chance() < 0.22:
+        story.one(*_PAIR_DATED)
+        hero.seen = story.beings["f"].seen = story.sentence
+        story.dated = story.placed = True
         return
     if pair and story.chance() < 0.75:
         friend = story.beings["f"]
@@ -268,8 +364,12 @@ def open_story(story: Story, pair: bool = False, day: bool = True) -> None:
             story.one(*_PAIR_TWO)
         hero.seen = friend.seen = story.sentence
         if story.chance() < 0.4:
-            story.one("They [loved|liked] {hobby}.", "They often played {game} together.", "Every day they met {at}.",
-                      "{h} was [loud|quick|brave], and {f} was [quiet|careful|clever].")
+            story.one(
+                "They [loved|liked] {hobby}.",
+                "They often played {game} together.",
+                "Every day they met {at}.",
+                "{h} was [loud|quick|brave], and {f} was [quiet|careful|clever].",
+            )
         return
     roll = story.chance() if day else 0.36 + 0.64 * story.chance()
     if roll < 0.3:
@@ -289,8 +389,17 @@ def open_story(story: Story, pair: bool = False, day: bool = True) -> None:
         story.subject = hero
         _about(story)
     if pair:
-        story.one(*(("{h} had a {f.rel} named {f.n}.", "{H.his} {f.rel} {f.n} was there too.") if story.beings["f"].facts["rel"] else
-                    ("{h} had a friend named {f.n}.", "{H.his} best friend was called {f.n}.", "{H.his} friend {f.n} was always with {him}.")))
+        story.one(
+            *(
+                ("{h} had a {f.rel} named {f.n}.", "{H.his} {f.rel} {f.n} was there too.")
+                if story.beings["f"].facts["rel"]
+                else (
+                    "{h} had a friend named {f.n}.",
+                    "{H.his} best friend was called {f.n}.",
+                    "{H.his} friend {f.n} was always with {him}.",
+                )
+            )
+        )
         story.beings["f"].seen = story.sentence
 
 
@@ -321,7 +430,11 @@ def begin(story: Story, patterns: tuple[str, ...]) -> None:
     if story.chance() < 0.8:
         story.par()
     if pattern[0] in '<"':
-        story.one("One {weather} {tod}, {h} was [sitting|playing|all alone] {at}.", "It was a {weather} {season} {tod}.", "One day, {h} was {at}.")
+        story.one(
+            "One {weather} {tod}, {h} was [sitting|playing|all alone] {at}.",
+            "It was a {weather} {season} {tod}.",
+            "One day, {h} was {at}.",
+        )
         story.tell(pattern)
         return
     start = story.phrase("{~oneday}")

@@ -39,7 +39,9 @@ def plot(
     """Makes a plot of a function that tells it."""
 
     def make(tell: Callable[[Story], None]) -> Plot:
-        return Plot(tell.__name__, tell, heroes, friend, parent, season, tuple(filter(None, places.split("|"))), tells, weight)
+        return Plot(
+            tell.__name__, tell, heroes, friend, parent, season, tuple(filter(None, places.split("|"))), tells, weight
+        )
 
     return make
 

@@ -16,7 +16,7 @@ _SENTENCE = re.compile(r"(?<!Mr\.)(?<!Mrs\.)(?<=[.!?]) ")
 _SHORT = (
     (re.compile(r"\b(I) am (?=[a-z])"), r"\1'm "),
     (re.compile(r"\b([Dd]o|[Dd]oes|[Dd]id|[Ii]s|[Cc]ould|[Ww]ould|[Ww]as|[Aa]re|[Hh]ave) not\b"), r"\1n't"),
-    (re.compile(r"\b([Ii]t|[Tt]hat|[Hh]e|[Ss]he|[Ww]hat|[Tt]here) is (?=[a-z])"), r"\1's "),
+    (re.compile(r"\b([Ii]t|[Tt]hat|[Hh]e|[Ss]he|[Ww]hat|There) is (?=[a-z])"), r"\1's "),
     (re.compile(r"\b([Cc]an)not\b"), r"\1't"),
     (re.compile(r"\b([Ww])ill not\b"), r"\1on't"),
     (re.compile(r"\b(I|you|You|[Ww]e|[Tt]hey|[Ii]t) will (?=[a-z])"), r"\1'll "),
@@ -33,14 +33,22 @@ def shorten(words: str) -> str:
     return words
 
 
+_CRIES = {
+    "sad": "cried",
+    "scared": "cried|cried|whispered",
+    "shy": "said|said|whispered",
+    "tired": "said|mumbled",
+    "happy": "cried|called|cried|said|laughed",
+    "kind": "said|called|said",
+}
+
+
 def _verb(story: Story, speech: Speech, first: str, answers: bool) -> str:
     last = first[-1]
     if last == "?":
         return "asked" if story.chance() < 0.9 else "wanted to know"
     if last == "!":
-        return story.pick(
-            "cried|called|cried|said|laughed" if speech.mood == "happy" else "cried|called|said|shouted|cried"
-        ) if speech.mood != "sad" else "cried"
+        return story.pick(_CRIES.get(speech.mood, "cried|called|said|shouted|cried"))
     if answers and story.chance() < 0.25:
         return story.pick("answered|replied")
     return "told" if style_told(story, last) else "said"
@@ -55,7 +63,14 @@ def tell_speech(story: Story, speech: Speech, out: list[str]) -> None:
     who = story.beings[speech.who]
     to = story.beings[speech.to] if speech.to else None
     answers = story.speaker is not None and story.speaker is not who
-    bare = answers and story.open_end and to is not None and story.speaker is to and not speech.mood and story.chance() < 0.3
+    bare = (
+        answers
+        and story.open_end
+        and to is not None
+        and story.speaker is to
+        and not speech.mood
+        and story.chance() < 0.3
+    )
     again = story.speaker is who and story.spoke >= story.sentence - 1
     style = story.chance()
     tag = "" if bare else story.name(who, "")
@@ -94,7 +109,7 @@ def _tagged(
     manner = ""
     if verb == "wanted to know" and (style < 0.4 or len(sentences) > 1):
         verb = "asked"
-    if speech.mood and verb not in ("cried", "wanted to know", "laughed") and story.chance() < 0.45:
+    if speech.mood and verb in ("said", "asked", "answered", "replied") and story.chance() < 0.45:
         manner = " " + story.phrase(MANNERS[speech.mood][int(story.chance() * len(MANNERS[speech.mood]))])
         manner = manner.replace("%his", story.beings[speech.who].pronouns.his)
         manner = manner.replace("%he", story.beings[speech.who].pronouns.he)

@@ -50,7 +50,8 @@ def report(stories: Sequence[str], beside: Path | None) -> str:
     lines = [
         f"{len(stories)} stories, {len(stories) - len(set(stories))} told twice; words in one: "
         f"{sum(lengths) / len(lengths):.0f}, from {lengths[0]} to {lengths[-1]}",
-        f"first three words: {len({tuple(s.split()[:3]) for s in stories})} kinds; told by the hero: {selves / len(stories):.1%}",
+        f"first three words: {len({tuple(s.split()[:3]) for s in stories})} kinds; "
+        f"told by the hero: {selves / len(stories):.1%}",
         *describe("\n".join(stories)),
     ]
     if beside is not None:

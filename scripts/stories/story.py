@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from stories.cast import HE, IT, SHE, THEY, WE, Being, Pronouns
 from stories.phrases import BANKS
 from stories.places import SKY, Place
 from stories.speech import tell_speech
-from stories.text import STOP, Bank, Choice, Node, Ref, Speech, finish, parse
+from stories.text import Bank, Choice, Node, Ref, Speech, Stop, finish, parse
 
 _HERO_FORMS = {"he": "he", "him": "him", "his": "his", "himself": "himself"}
 _GROUP_FORMS = {"they": "he", "them": "him", "their": "his", "themselves": "himself"}
 _PLACE_FORMS = {"at": "at", "to": "to", "place": "noun"}
 _PLACE_LISTS = {"spot": "spots", "sight": "sights", "pastime": "pastimes", "find": "finds"}
-_KIND_WORDS = frozenset("walked ran hand hands home home_at bed part".split())
+_KIND_WORDS = frozenset(["walked", "ran", "hand", "hands", "home", "home_at", "bed", "part"])
+
+T = TypeVar("T")
 
 
 class Story:
@@ -51,11 +54,25 @@ class Story:
         choices = options.split("|") if isinstance(options, str) else options
         return choices[int(self.chance() * len(choices))]
 
+    def choose(self, options: Sequence[T]) -> T:
+        return options[int(self.chance() * len(options))]
+
+    @property
+    def group(self) -> str:
+        """The group the hero's kind belongs to: child, animal, folk, thing or sea."""
+        kind = self.beings["h"].kind
+        assert kind is not None
+        return kind.group
+
     def draw(self, name: str, count: int) -> int:
         """An index below `count`, not drawn under this name before as long as there are such."""
         left = self.used.get(name)
         if not left:
             left = self.used[name] = list(range(count))
+        return left.pop(int(self.chance() * len(left)))
+
+    def take(self, left: list[str]) -> str:
+        """Draws one and takes it off the list."""
         return left.pop(int(self.chance() * len(left)))
 
     def likely(self, probability: float) -> bool:
@@ -114,28 +131,25 @@ class Story:
     def put(self, nodes: Sequence[Node], out: list[str]) -> None:
         chance = self.chance
         for node in nodes:
-            kind = type(node)
-            if kind is str:
-                out.append(node)  # type: ignore[arg-type]
-            elif kind is Choice:
-                options = node.options  # type: ignore[union-attr]
-                chosen = options[int(chance() * len(options))]
-                if type(chosen) is str:
+            if isinstance(node, str):
+                out.append(node)
+            elif isinstance(node, Choice):
+                chosen = node.options[int(chance() * len(node.options))]
+                if isinstance(chosen, str):
                     out.append(chosen)
-                elif type(chosen) is tuple:
-                    self.put(chosen, out)
                 else:
-                    self.put((chosen,), out)
-            elif kind is Ref:
-                out.append(self.refer(node))  # type: ignore[arg-type]
-            elif node is STOP:
+                    self.put(chosen if isinstance(chosen, tuple) else (chosen,), out)
+            elif isinstance(node, Ref):
+                out.append(self.refer(node))
+            elif isinstance(node, Stop):
                 self.sentence += 1
-            elif kind is Bank:
-                phrases = BANKS[node.name]  # type: ignore[union-attr]
-                self.put(parse(phrases[self.draw(node.name, len(phrases))]), out)  # type: ignore[union-attr]
-            else:
-                assert isinstance(node, Speech)
+            elif isinstance(node, Bank):
+                phrases = BANKS[node.name]
+                self.put(parse(phrases[self.draw(node.name, len(phrases))]), out)
+            elif isinstance(node, Speech):
                 tell_speech(self, node, out)
+            else:
+                self.put(node, out)
 
     # --- words for somebody
 
@@ -147,6 +161,8 @@ class Story:
     def _word(self, key: str, form: str) -> str:
         if key in _HERO_FORMS:
             hero = self.beings["h"]
+            if hero.seen == -9 and not hero.tells:
+                return self._first(hero, "own" if key == "his" else "")
             hero.seen = self.sentence
             return str(getattr(hero.pronouns, _HERO_FORMS[key]))
         if key in _GROUP_FORMS:
@@ -184,9 +200,7 @@ class Story:
         if being.seen < recent:
             return False
         pronouns = being.pronouns
-        return not any(
-            b.pronouns is pronouns and b is not being and b.seen >= recent for b in self.beings.values()
-        )
+        return not any(b.pronouns is pronouns and b is not being and b.seen >= recent for b in self.beings.values())
 
     def name(self, being: Being, form: str) -> str:
         if form in ("", "o", "own"):
@@ -196,7 +210,7 @@ class Story:
         if form in ("he", "him", "his", "himself"):
             being.seen = self.sentence
             return str(getattr(being.pronouns, form))
-        if form in ("a", "the", "full", "intro", "new", "kind"):
+        if form in ("a", "the", "full", "intro", "new", "kind", "both"):
             being.seen = self.sentence
             being.streak = 0
             self.subject = being
@@ -206,6 +220,8 @@ class Story:
                 return self._new(being) if being.name and being is not self.beings["h"] else being.indefinite()
             if form == "new":
                 return self._new(being)
+            if form == "both":
+                return self._beside(being)
             if form == "intro":
                 return self._introduce(being)
             return being.definite() if form == "the" else being.title()
@@ -239,8 +255,34 @@ class Story:
             return f"{being.name}, {being.indefinite()},"
         return f"{being.name} the {being.noun}"
 
+    def _beside(self, being: Being) -> str:
+        """The first mention of one of two: Tom; his sister Mia; Pip the mouse."""
+        if being.tells:
+            return "I"
+        if being.facts.get("rel"):
+            return f"{self.beings['h'].pronouns.his} {being.facts['rel']} {being.name}"
+        assert being.kind is not None
+        return being.name if being.kind.group == "child" else f"{being.name} the {being.noun}"
+
+    def _first(self, being: Being, form: str) -> str:
+        """The hero, or one of two, mentioned before any opening has named them."""
+        being.streak = 0
+        if form == "":
+            self.subject = being
+        pair = self.words["pair"] == "pair"
+        being.seen = self.sentence
+        if form == "own":
+            return being.title() + "'s"
+        if being.tells:
+            return "I" if form == "" else "me"
+        return self._beside(being) if pair else self._introduce(being)
+
     def _free(self, being: Being, form: str) -> str:
         """A name or a pronoun, as the place asks for: subject, object or owner."""
+        if being.seen == -9 and (
+            being is self.beings["h"] or (self.words["pair"] == "pair" and being is self.beings["f"])
+        ):
+            return self._first(being, form)
         here = being.seen == self.sentence
         pronouns: Pronouns = being.pronouns
         if being.tells:

@@ -1,11 +1,11 @@
 """The pattern language of the stories: parses a pattern into nodes. Knows no words and no story.
 
-    [a|b|c]             one of the alternatives (they nest; an empty one says nothing)
-    {h} {h.o} {h's}     somebody as subject, object, owner: a name or a pronoun, as the context allows
-    {h.he} {h.the} ...  a given form of somebody or something;  {H} the same with a capital
-    {they} {his} ...    pronouns of the hero and those with the hero;  {spot} a variable of the story
-    {~bank}             a pattern from a named list of phrases
-    <h/sad-f asked: .>  direct speech: the speaker, the mood, the listener, the verb (all but the speaker optional)
+[a|b|c]             one of the alternatives (they nest; an empty one says nothing)
+{h} {h.o} {h's}     somebody as subject, object, owner: a name or a pronoun, as the context allows
+{h.he} {h.the} ...  a given form of somebody or something;  {H} the same with a capital
+{they} {his} ...    pronouns of the hero and those with the hero;  {spot} a variable of the story
+{~bank}             a pattern from a named list of phrases
+<h/sad-f asked: .>  direct speech: the speaker, the mood, the listener, the verb (all but the speaker optional)
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from functools import cache
 
 _SPEAKER = re.compile(r"(\w+)(?:/(\w+))?(?:-(\w+))?(?: ([\w ]+?))?: *")
-_TAG = re.compile(r'" (said|asked|called|cried) $')  # after the words a name is told, never "said he"
+# after these a name is told, never "said he"
+_TAG = re.compile(r'(?:" (?:said|asked|called|cried|thought|shouted|whispered)|\b[Ii]t was(?: only)?) $')
+_OBJECT = re.compile(r"\b(?:with|of|from|like|beside|to|between) $")  # after these a name stands as object
 _STOP = re.compile(r"(?<!Mr)(?<!Mrs)(?<=[.!?]) ")
 
 
@@ -63,6 +65,15 @@ def _reference(body: str) -> Node:
     return Ref(name[0].lower() + name[1:], form, name[0].isupper())
 
 
+def _placed(node: Node, before: Node | None) -> Node:
+    """A free mention gets the form its place asks for, where the words before it leave no choice."""
+    if not isinstance(node, Ref) or node.form or not isinstance(before, str):
+        return node
+    if _TAG.search(before):
+        return Ref(node.key, "full", node.capital)
+    return Ref(node.key, "o", node.capital) if _OBJECT.search(before) else node
+
+
 def _sequence(source: str, at: int, ends: str) -> tuple[tuple[Node, ...], int]:
     nodes: list[Node] = []
     start = at
@@ -94,15 +105,15 @@ def _sequence(source: str, at: int, ends: str) -> tuple[tuple[Node, ...], int]:
         elif c == "{":
             end = source.index("}", at)
             node = _reference(source[at + 1 : end])
-            if isinstance(node, Ref) and not node.form and nodes and isinstance(nodes[-1], str) and _TAG.search(nodes[-1]):
-                node = Ref(node.key, "full", node.capital)
-            nodes.append(node)
+            nodes.append(_placed(node, nodes[-1] if nodes else None))
             at = end
         else:
             head = _SPEAKER.match(source, at + 1)
             if head is None:
                 raise ValueError(f"speech without a speaker: {source[at:]!r}")
             body, at = _sequence(source, head.end(), ">")
+            if at >= len(source):
+                raise ValueError(f"pattern with a speech that does not end: {source!r}")
             who, mood, to, verb = (part or "" for part in head.groups())
             nodes.append(Speech(who, mood, to, verb, body))
         at += 1
@@ -120,20 +131,26 @@ def parse(source: str) -> tuple[Node, ...]:
     return nodes
 
 
-_ARTICLE = re.compile(r"\b([Aa]) (?=[aeiouAEIOU])(?!one\b|once\b|use|uni|eu)")
-_AN_WRONG = re.compile(r"\b([Aa])n (?![aeiouAEIOU]|hour\b|honest)")
-_CAPITAL = re.compile(r'(?:^|(?<=\x01)|(?<=[.!?] )|(?<=\." )|^"|(?<=[.!?] )"|(?<=[.!?]" )"|(?<=\x01)")[a-z]')
-_SAID_I = re.compile(r'" (said|asked|called|cried) I\b')
-_SPACES = re.compile(r" {2,}")
-_BEFORE_STOP = re.compile(r" +(?=[,.!?])")
+_AN = re.compile(r" a (?=[aeiouAEIOU])(?!one\b|once\b|use|uni|eu)")
+_AN_FIRST = re.compile(r"\bA (?=[aeiouAEIOU])(?!one\b|once\b|use|uni|eu)")
+_CAPITAL = re.compile(r'(?:[.!?](?: "?|" "|(?<=\.)" )|\x01"?)[a-z]')
+_SPACES = re.compile(r"  +")
+_SAID_I = re.compile(r'" (said|asked|called|cried|thought|shouted|whispered) I\b')
+_I_FIRST = re.compile(r"\bI and ((?:the|my) \w+|[A-Z]\w+)")
+
+
+def _raise(match: re.Match[str]) -> str:
+    found = match.group()
+    return found[:-1] + found[-1].upper()
 
 
 def finish(paragraph: str) -> str:
     """Articles, capitals and spaces of a paragraph. \\x01 asks for a capital, \\x02 forbids one."""
-    paragraph = _SPACES.sub(" ", paragraph.strip())
-    paragraph = _BEFORE_STOP.sub("", paragraph)
-    paragraph = paragraph.replace("\x01 ", " \x01")
-    paragraph = _CAPITAL.sub(lambda m: m.group().upper(), paragraph)
-    paragraph = _ARTICLE.sub(r"\1n ", paragraph).replace("\x01", "").replace("\x02", "")
-    paragraph = _SAID_I.sub(r'" I \1', paragraph)
-    return _AN_WRONG.sub(r"\1 ", paragraph)
+    paragraph = _SPACES.sub(" ", paragraph.strip()).replace("\x01 ", " \x01")
+    for mark in (" ,", " .", " !", " ?"):
+        paragraph = paragraph.replace(mark, mark[1])
+    if " and " in paragraph and "I and " in paragraph:
+        paragraph = _I_FIRST.sub(r"\1 and I", paragraph)
+    paragraph = _CAPITAL.sub(_raise, "\x01" + paragraph)
+    paragraph = _AN_FIRST.sub("An ", _AN.sub(" an ", paragraph)).replace("\x01", "").replace("\x02", "")
+    return _SAID_I.sub(r'" I \1', paragraph) if " I" in paragraph else paragraph

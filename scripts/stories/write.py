@@ -17,6 +17,7 @@ from stories import (
     plots_home,
     plots_kind,
     plots_silly,
+    plots_small,
     plots_things,
     plots_wheels,
     plots_wonder,
@@ -30,6 +31,7 @@ _MODULES: tuple[ModuleType, ...] = (
     plots_home,
     plots_kind,
     plots_silly,
+    plots_small,
     plots_things,
     plots_wheels,
     plots_wonder,
@@ -74,5 +76,7 @@ def write_stories(out: Path | None, count: int, seed: int, processes: int) -> li
     if out is not None:
         with out.open("w", encoding="utf-8") as file:
             for story in stories:
-                file.write(json.dumps({"text": story}) + "\n" if out.suffix == ".jsonl" else f"{story}\n<|endoftext|>\n")
+                file.write(
+                    json.dumps({"text": story}) + "\n" if out.suffix == ".jsonl" else f"{story}\n<|endoftext|>\n"
+                )
     return stories
