@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from stories.casting import cast_other
-from stories.events import end, feel, play_together
+from stories.events import end, feel, play_together, say_sorry
 from stories.openings import begin, open_story
 from stories.registry import plot
 from stories.story import Story
@@ -502,6 +502,8 @@ def the_quarrel(s: Story) -> None:
             else "Then {f} sneezed. {h} moved a little closer, to keep {f.him} warm.",
             "Then thunder came, and {they} both jumped, right into each other's arms.",
         )
+        if s.likely(0.7):
+            say_sorry(s, "f")
     elif way == "both":
         s.one('At last {h} got up. "I will say sorry," {he} thought.')
         s.one(
