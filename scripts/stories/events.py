@@ -9,7 +9,7 @@ def feel(s: Story, who: str, mood: str, likely: float = 1.0) -> None:
     """A sentence or two of how somebody feels."""
     if likely >= 1.0 or s.likely(likely):
         s.bank(mood, who)
-        if s.likely(0.15):
+        if s.likely(0.08):
             s.bank(mood, who)
 
 

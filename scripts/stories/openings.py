@@ -191,7 +191,7 @@ _DATED = (
     "{sky}. {H.intro} was {at}.",
     "{sky}, and {h.intro} {walked} {to}.",
     "On {day}, {h.intro} went {to}.",
-    "[Early|Late] one {tod}, {h.intro} {walked} {to}.",
+    "[Early one morning|Late one afternoon|Late one evening], {h.intro} {walked} {to}.",
     "It was {day}, and {sky}. {h.intro} was on the way {to}.",
     "One day, {h.intro} was [playing|sitting|all alone] {at}.",
     "One day, {h.intro} went {to}. {sight}",

@@ -304,7 +304,7 @@ BANKS: dict[str, tuple[str, ...]] = {
         "It was a day that {h} never forgot.",
         "{h} smiled whenever {he} thought of it.",
         "And everyone was happy.",
-        "And if you listen well, you can still hear {them} laugh.",
+        "And the moon smiled down on it all.",
         "{h} told the story again and again.",
         "From then on, every day was a little brighter.",
         "It was a very good day.",

@@ -351,10 +351,10 @@ def picky_eater(s: Story) -> None:
     open_story(s, day=False)
     s.one(
         "{h} only liked one thing: [pancakes|noodles|bread with jam].",
-        "There was one thing that {h} would never eat, and that was {yuck}.",
+        "There was one thing that {h} would never eat: {yuck}.",
         'At every meal, {h} said the same word: "Yuck!"\x01',
     )
-    begin(s, ("there was {yuck} for lunch.", "{p} put a big plate of {yuck} on the table.", "{p} cooked {yuck}."))
+    begin(s, ("{they} had {yuck} for lunch.", "{p} put a big plate of {yuck} on the table.", "{p} cooked {yuck}."))
     s.one(
         "<h/angry-p: I do not like it!> <p-h: You have never tried it.> <h-p: I know it without trying.>",
         "{h} shut {his} mouth tight and shook {his} head.",
@@ -379,7 +379,7 @@ def picky_eater(s: Story) -> None:
         )
         s.one(
             "Then came the day when it was ready. {h} had grown it {himself}! {he} took a tiny, tiny bite.",
-            "{h} washed it and looked at it. It was {his}. So {he} tried it.",
+            "{h} washed it and looked at it. It was {his} own. So {he} tried it.",
         )
     elif way == "game":
         s.one(

@@ -692,7 +692,7 @@ def lost_egg(s: Story) -> None:
         "And then, one morning, there was a crack in it, and another one.",
     )
     s.one('It was {x.a}! {x.he} looked at {h.o} and said, "Mama!"\x01', 'Out came {x.a}. "Mama?" {x.he} asked.')
-    s.one("<h/shy-x: Me? No, I am not your mother. I am only {h.n}.>", "{h} did not know whether to laugh or to cry.")
+    s.one("<h/shy-x: Me? No, I am not your mother. I am only me.>", "{h} did not know whether to laugh or to cry.")
     s.one(
         "{x} followed {h.o} wherever {h.he} went. When {h} jumped, {x} jumped. When {h} ate, {x} ate.",
         "{h} showed {x.o} where to find food and how to hide from the rain.",

@@ -67,19 +67,10 @@ def swap_chain(s: Story) -> None:
         '"What a lovely thing!"',
         '"Oh! My grandmother had one like that."',
     ]
+    meetings = ["Then {h} met ", "At the corner stood " if child else "Under a bush sat ", "Next came "]
     for i in range(s.choose((2, 3, 3))):
         who, got = s.take(people), s.take(goods)
-        meet = (
-            s.pick(
-                (
-                    "Then {h} met " + who + ".",
-                    "At the corner stood " + who + "." if child else "Under a bush sat " + who + ".",
-                    "Next came " + who + ".",
-                )
-            )
-            if i
-            else s.pick(("On the way, {h} met " + who + ".", "There stood " + who + "."))
-        )
+        meet = s.take(meetings) if i else s.pick(("On the way, {h} met ", "There stood "))
         offer = (
             s.take(reasons)
             + "\x01"
@@ -90,7 +81,7 @@ def swap_chain(s: Story) -> None:
                 )
             )
         )
-        s.tell(meet + " " + offer)
+        s.tell(meet + who + ". " + offer)
         had = "the " + got.split(" ", 1)[1]
         if i == 0:
             s.may(0.5, "That was a good trade.", "<h/happy: Fair is fair!>", "{h} walked on and whistled.")
