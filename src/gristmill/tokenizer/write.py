@@ -5,7 +5,6 @@ What a form cannot say is refused by name; what none of them says (a normal form
 from __future__ import annotations
 
 import json
-import os
 import struct
 from pathlib import Path
 from typing import Final
@@ -13,6 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from gristmill.formats.write_file import new_file
 from gristmill.tokenizer.gguf_vocab import find_pre_name
 from gristmill.tokenizer.interface import TokenizerError
 from gristmill.tokenizer.merges import merges_of, scores_of, token_texts, unreachable_tokens
@@ -122,9 +122,9 @@ def write_tokenizer_json(vocabulary: Vocabulary, path: Path) -> None:
 
     Raises TokenizerError for scores that merges cannot say. Files are put in place when they are complete.
     """
-    write_atomically(path, json.dumps(tokenizer_fields(vocabulary), ensure_ascii=False, indent=1).encode())
+    _write(path, json.dumps(tokenizer_fields(vocabulary), ensure_ascii=False, indent=1).encode())
     config = json.dumps(config_fields(vocabulary), ensure_ascii=False, indent=2).encode()
-    write_atomically(path.with_name("tokenizer_config.json"), config)
+    _write(path.with_name("tokenizer_config.json"), config)
 
 
 def write_llama2c(vocabulary: Vocabulary, path: Path) -> None:
@@ -134,7 +134,7 @@ def write_llama2c(vocabulary: Vocabulary, path: Path) -> None:
     """
     texts, scores = _llama2c_pieces(vocabulary), scores_of(vocabulary)
     pieces = [struct.pack("<fi", score, len(text)) + text for text, score in zip(texts, scores, strict=True)]
-    write_atomically(path, struct.pack("<i", max(map(len, texts))) + b"".join(pieces))
+    _write(path, struct.pack("<i", max(map(len, texts))) + b"".join(pieces))
 
 
 def _llama2c_pieces(vocabulary: Vocabulary) -> list[bytes]:
@@ -160,14 +160,6 @@ def _llama2c_pieces(vocabulary: Vocabulary) -> list[bytes]:
     return pieces
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """`data` at `path`, or what was there before: never a part."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+def _write(path: Path, data: bytes) -> None:
+    with new_file(path, len(data)) as file:
+        file.write(data)
