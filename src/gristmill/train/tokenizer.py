@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import struct
-import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -28,8 +27,9 @@ _SPECIAL: Final = ("<unk>", "<s>", "</s>")
 N_FIXED: Final = len(_SPECIAL) + 256
 """Ids before the first piece: unknown, BOS, EOS and the bytes."""
 _RESERVED = re.compile("<unk>|</?s>|<0x[0-9A-F]{2}>")
-_BREAK: Final = "\t"  # in no piece, so it ends pieces
+_BREAK: Final = "\x1f"  # in no piece, so it ends pieces
 _NEVER: Final = frozenset([_BREAK, "\0"])
+_DIGITS: Final = frozenset("0123456789" + "".join(map(chr, range(0xFF10, 0xFF1A))))
 _STEP: Final = 64  # pieces between two reports
 
 
@@ -110,7 +110,7 @@ def train(words: WordCounts, settings: Settings, report: Report | None = None) -
     scripts = find_scripts(characters)
     trainer = BpeTrainer.make(
         words,
-        [(ord(c), scripts[c], settings.split_digits and unicodedata.category(c) == "Nd") for c in characters],
+        [(ord(c), scripts[c], settings.split_digits and c in _DIGITS) for c in characters],
         settings.max_characters,
     )
     found = 0
