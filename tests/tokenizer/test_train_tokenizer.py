@@ -253,6 +253,8 @@ def test_bytes_that_are_no_text_are_named(tmp_path: Path) -> None:
     done = run(str(tmp_path / "a.txt"), "-o", str(tmp_path / "out"))
     assert done.exit_code == 1
     assert "a.txt: byte 4 is 0xff, not UTF-8" in done.output
+    with pytest.raises(ValueError, match="byte 4 is 0xff"):
+        count_words(cut([tmp_path / "a.txt"], "") * 9, "", threads=2)
     (tmp_path / "out").write_text("")
     assert "is a file" in run(str(tmp_path / "a.txt"), "-o", str(tmp_path / "out")).output
 

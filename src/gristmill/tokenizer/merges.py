@@ -14,6 +14,7 @@ from gristmill.tokenizer.interface import TokenizerError
 from gristmill.tokenizer.vocabulary import BYTE, NORMAL, Vocabulary, as_text, to_list
 
 Pair = tuple[str, str]
+_NEVER: Final = 1 << 60  # the rank of neighbours that do not join
 
 
 def _byte_alphabet() -> str:
@@ -65,28 +66,25 @@ def scores_of(vocabulary: Vocabulary) -> list[float]:
     for pair in merges_of(vocabulary):
         pair_ranks.setdefault(pair, len(pair_ranks))
     normal = [text for text, kind in zip(texts, vocabulary.types, strict=True) if kind == NORMAL]
-    last = _last_pairs(dict.fromkeys(normal, 0), lambda left, right: pair_ranks.get((left, right)))
+    last = _last_pairs(dict.fromkeys(normal), _by_pair(pair_ranks))
     merges = sorted(last, key=lambda pair: pair_ranks[pair])
-    ranks = {left + right: rank for rank, (left, right) in enumerate(merges)}
+    made = dict.fromkeys(left + right for left, right in merges)
+    ranks = {text: rank for rank, text in enumerate([*made, *(text for text in normal if text not in made)])}
     if merges != list(_last_pairs(ranks, _by_whole(ranks))):
         raise TokenizerError(
             f"{vocabulary.where}: {vocabulary.fields}: these merges are not SentencePiece's: scores cannot say which "
             "two tokens make a third, and here that matters; write tokenizer.json instead"
         )
-    others = iter(range(len(merges), len(merges) + len(texts)))
-    return [
-        float(-(ranks[text] if text in ranks else next(others))) if kind == NORMAL else 0.0
-        for text, kind in zip(texts, vocabulary.types, strict=True)
-    ]
+    return [float(-ranks[text]) if kind == NORMAL else 0.0 for text, kind in zip(texts, vocabulary.types, strict=True)]
 
 
-def unreachable_tokens(vocabulary: Vocabulary) -> list[str]:
-    """Tokens of several characters that no merges make. A whole word may still be one, where a model asks for it."""
-    ranks = {pair: rank for rank, pair in enumerate(merges_of(vocabulary))}
+def has_unreachable_tokens(vocabulary: Vocabulary, merges: list[Pair]) -> bool:
+    """Whether its `merges` do not make some token of several characters, which a whole word may still be."""
     texts = token_texts(vocabulary)
-    normal = {text: 0 for text, kind in zip(texts, vocabulary.types, strict=True) if kind == NORMAL and len(text) > 1}
-    made = {left + right for left, right in _last_pairs(normal, lambda left, right: ranks.get((left, right)))}
-    return [text for text in normal if text not in made]
+    normal = {text for text, kind in zip(texts, vocabulary.types, strict=True) if kind == NORMAL and len(text) > 1}
+    if vocabulary.merges is not None:
+        merges = list(_last_pairs(normal, _by_pair({pair: rank for rank, pair in enumerate(merges)})))
+    return not normal <= {left + right for left, right in merges}
 
 
 def _ranks(vocabulary: Vocabulary, texts: list[str]) -> dict[str, int]:
@@ -124,11 +122,15 @@ def _runs_agree(tied: list[str]) -> bool:
     return all(_merge(run, _by_whole(by_score))[0] == _merge(run, _by_whole(by_order))[0] for run in runs)
 
 
-RankOf = Callable[[str, str], int | None]
+RankOf = Callable[[str, str], int]
 
 
 def _by_whole(ranks: dict[str, int]) -> RankOf:
-    return lambda left, right: ranks.get(left + right)
+    return lambda left, right: ranks.get(left + right, _NEVER)
+
+
+def _by_pair(ranks: dict[Pair, int]) -> RankOf:
+    return lambda left, right: ranks.get((left, right), _NEVER)
 
 
 def _last_pairs(texts: Iterable[str], rank_of: RankOf) -> Iterator[Pair]:
@@ -142,14 +144,16 @@ def _last_pairs(texts: Iterable[str], rank_of: RankOf) -> Iterator[Pair]:
 def _merge(text: str, rank_of: RankOf) -> tuple[list[str], Pair | None]:
     """The symbols that merging leaves of `text`, and the two that were joined last."""
     symbols, last = list(text), None
-    while len(symbols) > 1:
-        ranks = [rank_of(left, right) for left, right in pairwise(symbols)]
-        found = [rank for rank in ranks if rank is not None]
-        if not found:
-            break
-        at = ranks.index(min(found))
+    ranks = [rank_of(left, right) for left, right in pairwise(symbols)]
+    while ranks and (lowest := min(ranks)) != _NEVER:
+        at = ranks.index(lowest)
         last = symbols[at], symbols[at + 1]
-        symbols[at : at + 2] = ["".join(last)]
+        symbols[at : at + 2] = [last[0] + last[1]]
+        del ranks[at]
+        if at < len(ranks):
+            ranks[at] = rank_of(symbols[at], symbols[at + 1])
+        if at > 0:
+            ranks[at - 1] = rank_of(symbols[at - 1], symbols[at])
     return symbols, last
 
 

@@ -134,7 +134,7 @@ def read_tiktoken(path: Path) -> Vocabulary:
             f"{path}: has {len(texts)} ranks; known are 199998 (o200k, gpt-oss) and 128000 (Llama 3): "
             "give a tokenizer.json or a GGUF file"
         )
-    extra = {token_id: text.encode() for text, token_id in reversed(family.special.items())}
+    extra = {token_id: text.encode() for text, token_id in family.special.items()}  # of two names the later one
     more = [extra[token_id] for token_id in range(len(texts), max(extra) + 1)]
     bos_id = family.special[family.bos]
     return Vocabulary(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from gristmill.formats.write_file import new_file
 from gristmill.tokenizer.gguf_vocab import find_pre_name
 from gristmill.tokenizer.interface import TokenizerError
-from gristmill.tokenizer.merges import merges_of, scores_of, token_texts, unreachable_tokens
+from gristmill.tokenizer.merges import Pair, has_unreachable_tokens, merges_of, scores_of, token_texts
 from gristmill.tokenizer.vocabulary import (
     BYTE,
     CONTROL,
@@ -46,13 +46,15 @@ def to_gguf_metadata(vocabulary: Vocabulary) -> dict[str, MetadataValue]:
         texts[token_id] = texts[token_id] or f"[PAD{token_id}]"
     found: dict[str, MetadataValue] = {
         _PREFIX + "model": "gpt2" if vocabulary.kind == "bpe" else "llama",
-        _PREFIX + "pre": _pre_name(vocabulary),
         _PREFIX + "tokens": [text.encode() for text in texts],
         _PREFIX + "token_type": types,
     }
     if vocabulary.kind == "bpe":
-        found[_PREFIX + "merges"] = [f"{left} {right}".encode() for left, right in merges_of(vocabulary)]
+        merges = merges_of(vocabulary)
+        found[_PREFIX + "pre"] = _pre_name(vocabulary, merges)
+        found[_PREFIX + "merges"] = [f"{left} {right}".encode() for left, right in merges]
     else:
+        found[_PREFIX + "pre"] = "default"
         found[_PREFIX + "scores"] = np.array(scores_of(vocabulary), np.float32)
         found[_PREFIX + "add_space_prefix"] = vocabulary.space_first
     ids = {
@@ -76,9 +78,7 @@ def _gguf_types(vocabulary: Vocabulary) -> NDArray[np.int32]:
     return types
 
 
-def _pre_name(vocabulary: Vocabulary) -> str:
-    if vocabulary.kind == "spm":
-        return "default"
+def _pre_name(vocabulary: Vocabulary, merges: list[Pair]) -> str:
     if vocabulary.patterns:
         raise TokenizerError(
             f"{vocabulary.where}: the pre-tokenizer's pattern {vocabulary.patterns[0]!r:.80} has no name in GGUF; "
@@ -86,7 +86,7 @@ def _pre_name(vocabulary: Vocabulary) -> str:
         )
     whole_word_first = vocabulary.whole_word_first or vocabulary.is_ranked
     name = find_pre_name(vocabulary.splitter, whole_word_first)
-    if name is None and whole_word_first and not unreachable_tokens(vocabulary):
+    if name is None and whole_word_first and not has_unreachable_tokens(vocabulary, merges):
         name = find_pre_name(vocabulary.splitter, False)  # then merges alone make every word that is a token
     if name is None:
         raise TokenizerError(

@@ -69,16 +69,21 @@ def count_words(
 
     def count(group: Sequence[Span]) -> int:
         counter = idle.get()
-        for span in group:
-            add_texts(counter, documents(span, separator))
-        idle.put(counter)
+        try:
+            for span in group:
+                add_texts(counter, documents(span, separator))
+        finally:
+            idle.put(counter)
         return sum(span.end - span.begin for span in group)
 
-    with ThreadPoolExecutor(len(counters)) as pool:
+    pool = ThreadPoolExecutor(len(counters))
+    try:
         for n_bytes in pool.map(count, groups):
             done += n_bytes
             if report is not None:
                 report(done, total)
+    finally:
+        pool.shutdown(cancel_futures=True)
     for other in counters[1:]:
         counters[0].absorb(other)
     return counters[0]
