@@ -31,7 +31,7 @@ _PIECE_BYTES = 8 << 20
 
 @click.command(epilog=_EXAMPLES)
 @click.argument("files", nargs=-1, required=True)
-@options.option("-o", "--out", required=True, help="folder for tokenizer.bin, tokenizer.json, vocabulary.gguf")
+@options.option("-o", "--out", required=True, help="folder for tokenizer.bin, .model and .json, and vocabulary.gguf")
 @options.option("--vocab-size", type=int, default=4096, help="ids in all, bytes and characters among them")
 @options.option("--coverage", type=float, default=1.0, help="share of the text whose characters are ids of their own")
 @options.option("--split-digits/--no-split-digits", default=True, help="make each digit an id of its own")
