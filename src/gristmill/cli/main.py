@@ -10,7 +10,7 @@ import click
 
 from gristmill import __version__
 
-_COMMANDS = ("bench", "generate", "inspect", "perplexity", "tokenize")
+_COMMANDS = ("bench", "convert", "generate", "inspect", "perplexity", "quantize", "tokenize")
 
 
 class _Commands(click.Group):
