@@ -10,7 +10,7 @@ import click
 
 from gristmill import __version__
 
-_COMMANDS = ("bench", "generate", "inspect", "perplexity", "tokenize", "train-tokenizer")
+_COMMANDS = ("bench", "convert", "generate", "inspect", "perplexity", "quantize", "tokenize", "train-tokenizer")
 
 
 class _Commands(click.Group):

@@ -56,13 +56,14 @@ def convert(
     start = time.perf_counter()
     kind = out_format or format_of(out)
     _check(checkpoint, out, label, kind)
+    config = read_config(checkpoint)
     job = Job(
         checkpoint=checkpoint,
-        config=read_config(checkpoint),
+        config=config,
         out=out,
         name=_name(checkpoint.path),
         quantizer=RowQuantizer(n_threads),
-        vocabulary=vocabulary.to_write(checkpoint, kind.split("-")[0], tokenizer),
+        vocabulary=vocabulary.to_write(checkpoint, kind.split("-")[0], tokenizer, config.vocab_size),
         progress=progress,
         total=sum(_stored_bytes(checkpoint, name) for name in checkpoint.names()),
     )
@@ -78,9 +79,7 @@ def convert(
         n_bytes = folder.write(job, _FLOATS[label] if label else _stored_float(checkpoint))
     else:
         n_bytes = llama2c_file.write(job, _llama2c_version(kind, label))
-    return Report(
-        str(out), kind, job.total, n_bytes, dict(job.types), has_vocabulary, time.perf_counter() - start
-    )
+    return Report(str(out), kind, job.total, n_bytes, dict(job.types), has_vocabulary, time.perf_counter() - start)
 
 
 def format_of(out: Path) -> str:

@@ -91,7 +91,8 @@ def _config(job: Job, qtype: QType, biases: list[str]) -> dict[str, Any]:
     }
     if job.vocabulary is not None:
         ends = job.vocabulary.eos_ids
-        fields |= {"bos_token_id": job.vocabulary.bos_id, "eos_token_id": list(ends) if len(ends) > 1 else (*ends, None)[0]}
+        named = list(ends) if len(ends) > 1 else ends[0] if ends else None
+        fields |= {"bos_token_id": job.vocabulary.bos_id, "eos_token_id": named}
     return fields | _rope(job) | _windows(job, arch) | _bias_flags(job, arch, biases)
 
 

@@ -131,9 +131,9 @@ def _warn_of_losses(path: Path, parts: list[Part], types: dict[str, QType]) -> N
     again: Counter[tuple[str, str]] = Counter()
     for part in parts:
         target = types[part.name]
-        if not part.qtype.is_float and not target.is_float and target is not part.qtype:
-            if (part.qtype, target) != (QType.MXFP4_SPLIT, QType.MXFP4):
-                again[part.qtype.label, target.label] += 1
+        stored = QType.MXFP4 if part.qtype is QType.MXFP4_SPLIT else part.qtype
+        if not stored.is_float and not target.is_float and target is not stored:
+            again[stored.label, target.label] += 1
     for (before, after), n in again.items():
         logger.warning(
             "%s: %d tensors go from %s to %s and lose twice; converted from the original model they would lose once",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -93,7 +94,7 @@ def _split(qkv: list[Projection], config: ModelConfig) -> list[Projection]:
         return qkv
     n_q, n_kv = config.n_heads * config.head_dim, config.n_kv_heads * config.head_dim
     ends = (0, n_q, n_q + n_kv, n_q + 2 * n_kv)
-    return [_take(qkv[0], np.arange(a, b)) for a, b in zip(ends[:-1], ends[1:], strict=True)]
+    return [_take(qkv[0], np.arange(a, b)) for a, b in itertools.pairwise(ends)]
 
 
 def _paired(projection: Projection, n_heads: int, head_dim: int) -> Projection:

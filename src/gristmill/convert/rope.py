@@ -1,4 +1,4 @@
-"""A model's rotary embedding as hyperparameters, which each format writes in its own way; loading has only their result."""
+"""A model's rotary embedding as hyperparameters, which each format writes in its own way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What it means to quantize to the types with blocks of 32, and to llama2.c's groups, in numpy; quantize_k.py has the rest.
+"""What it means to quantize to types with blocks of 32, and to llama2.c's groups, in numpy. For 256: quantize_k.py.
 
 The native quantizer (native/quantize.cpp) gives the same bits.
 """

@@ -1,7 +1,7 @@
-"""What it means to quantize to Q4_K, Q5_K and Q6_K: the search for scales, in numpy. The native quantizer gives its bits.
+"""What it means to quantize to Q4_K, Q5_K and Q6_K: the search for scales, in numpy. Native code gives its bits.
 
-Blocks of 256 are searched side by side (N of them), numbers of a sub-block one after another, so that the order of every
-sum is fixed. What is minimized is the plain squared error.
+Blocks of 256 are searched side by side (N of them), numbers of a sub-block one after another, so that the order of
+every sum is fixed. What is minimized is the plain squared error.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def quantize_q5_k(x: _Floats) -> _Bytes:
     """float32 [N, 256] as Q5_K blocks, uint8 [N, 176]."""
     d, d_min, scales, minimums, q = _fit_with_minimums(x, 31)
     high = np.packbits(q.transpose(0, 2, 1) >> 4, axis=-1, bitorder="little").reshape(-1, 32)  # bit j: sub-block j
-    return np.concatenate([d, d_min, _pack_6_bits(scales, minimums), high, _pack_nibbles(q & 15)], axis=1)
+    return np.concatenate([d, d_min, _pack_6_bits(scales, minimums), high, _pack_nibbles(q & np.uint8(15))], axis=1)
 
 
 def quantize_q6_k(x: _Floats) -> _Bytes:
@@ -48,7 +48,9 @@ def quantize_q6_k(x: _Floats) -> _Bytes:
         other_d = _round_half(_divide(_total(_sum(step * x)), _total(_sum(step * step)))[:, None])
         other = _search_symmetric(x, other_d, scale)
         better = _total(other[2]) < _total(error)
-        d, scale, error = (np.where(better[:, None], new, old) for new, old in ((other_d, d), (other[0], scale), (other[2], error)))
+        d, scale, error = (
+            np.where(better[:, None], new, old) for new, old in ((other_d, d), (other[0], scale), (other[2], error))
+        )
         q = np.where(better[:, None, None], other[1], q)
     codes = (q + 32).astype(np.uint8).reshape(-1, 2, 4, 32)  # halves of four quarters
     low = (codes[:, :, :2] & 15) | (codes[:, :, 2:] & 15) << 4
@@ -64,11 +66,11 @@ def quantize_q6_k(x: _Floats) -> _Bytes:
     )
 
 
-# ---- scale and minimum ------------------------------------------------------------------------------------------------
+# ---- scale and minimum -----------------------------------------------------------------------------------------------
 
 
 def _fit_with_minimums(x: _Floats, n_max: int) -> tuple[_Bytes, _Bytes, _Bytes, _Bytes, _Bytes]:
-    """x = d scale q - d_min minimum: d and d_min as bytes [N, 2], scale and minimum uint8 [N, 8], q uint8 [N, 8, 32]."""
+    """x = d scale q - d_min minimum: d, d_min as bytes [N, 2], scale, minimum uint8 [N, 8], q uint8 [N, 8, 32]."""
     x = np.ascontiguousarray(x, dtype=np.float32).reshape(-1, 8, 32)
     step, offset = _best_lines(x, n_max)
     d = _round_half(step.max(1, keepdims=True) / _MAX_6_BITS)
@@ -83,7 +85,8 @@ def _fit_with_minimums(x: _Floats, n_max: int) -> tuple[_Bytes, _Bytes, _Bytes, 
         d, d_min = np.where(better, other_d, d), np.where(better, other_min, d_min)
         scale, minimum = np.where(better, found[0], scale), np.where(better, found[1], minimum)
         q, error = np.where(better[:, :, None], found[2], q), np.where(better, found[3], error)
-    return (_half_bytes(d), _half_bytes(d_min), *(v.astype(np.uint8) for v in (scale, minimum, q)))
+    codes = (scale.astype(np.uint8), minimum.astype(np.uint8), q.astype(np.uint8))
+    return _half_bytes(d), _half_bytes(d_min), *codes
 
 
 def _best_lines(x: _Floats, n_max: int) -> tuple[_Floats, _Floats]:
@@ -143,11 +146,11 @@ def _refit_lines(x: _Floats, scale: _Floats, minimum: _Floats, q: _Floats) -> tu
     return tuple(_round_half(np.maximum(v, np.float32(0))[:, None]) for v in (d, d_min))  # type: ignore[return-value]
 
 
-# ---- scale alone ------------------------------------------------------------------------------------------------------
+# ---- scale alone -----------------------------------------------------------------------------------------------------
 
 
 def _best_symmetric_steps(x: _Floats) -> _Floats:
-    """Of each sub-block the step that fits it best on its own; its sign lets the largest number be -32 steps. [N, 16]"""
+    """Of each sub-block the step that fits it best on its own, [N, 16]; its sign makes the largest number -32 steps."""
     low, high = x.min(-1), x.max(-1)
     extreme = np.where(high >= -low, high, low)
     best, best_step = np.zeros_like(extreme), np.zeros_like(extreme)
@@ -158,7 +161,8 @@ def _best_symmetric_steps(x: _Floats) -> _Floats:
         step = _divide(sum_qx, sum_qq)
         better = step * sum_qx > best
         best, best_step = np.where(better, step * sum_qx, best), np.where(better, step, best_step)
-    return best_step
+    steps: _Floats = best_step
+    return steps
 
 
 def _search_symmetric(x: _Floats, d: _Floats, scale: _Floats) -> tuple[_Floats, _Floats, _Floats]:
@@ -176,7 +180,7 @@ def _search_symmetric(x: _Floats, d: _Floats, scale: _Floats) -> tuple[_Floats, 
     return best_scale, best_q, best
 
 
-# ---- small things -----------------------------------------------------------------------------------------------------
+# ---- small things ----------------------------------------------------------------------------------------------------
 
 
 def _sum(values: _Floats) -> _Floats:
@@ -211,11 +215,11 @@ def _half_bytes(x: _Floats) -> _Bytes:
 
 def _pack_nibbles(q: _Bytes) -> _Bytes:
     """[N, 8, 32] to [N, 128]: sub-blocks 2 j in low nibbles, 2 j + 1 in high ones."""
-    return (q[:, 0::2] | q[:, 1::2] << 4).reshape(-1, 128)
+    return (q[:, 0::2] | q[:, 1::2] << np.uint8(4)).reshape(-1, 128)
 
 
 def _pack_6_bits(scales: _Bytes, minimums: _Bytes) -> _Bytes:
-    """Eight scales and eight minimums in twelve bytes; those of the last four lend their top bits to the first eight."""
+    """Eight scales and eight minimums in twelve bytes; the last four of each lend their top bits to the first."""
     first = scales[:, :4] | (scales[:, 4:] >> 4) << 6
     second = minimums[:, :4] | (minimums[:, 4:] >> 4) << 6
     return np.concatenate([first, second, (scales[:, 4:] & 15) | (minimums[:, 4:] & 15) << 4], axis=1)

@@ -56,7 +56,9 @@ class RowQuantizer:
     ) -> Iterator[tuple[_Bytes, NDArray[np.float32]]]:
         cols = weight.shape[-1]
         if cols % qtype.block_size:
-            raise ValueError(f"tensor {shown(weight.name)} has rows of {cols} numbers, {qtype.label} needs whole blocks")
+            raise ValueError(
+                f"tensor {shown(weight.name)} has rows of {cols} numbers, {qtype.label} needs whole blocks"
+            )
         rows = _stored_rows(weight)
         row_bytes = cols // weight.qtype.block_size * weight.qtype.block_bytes
         verbatim = weight.qtype is qtype and not qtype.scales_apart

@@ -19,7 +19,7 @@ _NUMBER_BYTES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 1
 
 
 def raw_values(path: Path) -> dict[str, RawValue]:
-    """Every key of a GGUF file, of a split model those of its first part. ModelFormatError where the file is unsound."""
+    """Every key of a GGUF file, of a split model those of its first part. ModelFormatError where it is unsound."""
     file = MappedFile(_first_part(path))
     position = _START
     values: dict[str, RawValue] = {}

@@ -26,7 +26,7 @@ def safetensors_bytes(tensors: Iterable[NewTensor]) -> int:
 
 
 def write_safetensors(path: Path, tensors: Iterable[NewTensor]) -> int:
-    """Write `path`, in a folder that is put in place when it is complete; its size. ValueError for other than floats."""
+    """Write `path`, in a folder that is put in place when complete; its size. ValueError for other than floats."""
     tensors = list(tensors)
     with path.open("xb") as file:
         n_bytes = write_all(file, _header(tensors))

@@ -1,4 +1,4 @@
-"""Which type each tensor of a GGUF gets: llama.cpp's mixtures, by GGUF's names. It reads no file and quantizes nothing."""
+"""Which type each tensor of a GGUF gets: llama.cpp's mixtures, by GGUF's names. Reads and quantizes nothing."""
 
 from __future__ import annotations
 
@@ -110,4 +110,3 @@ def _as_it_is(stored: QType, cols: int) -> QType:
 
 def _bits(qtype: QType) -> float:
     return 8 * qtype.block_bytes / qtype.block_size
-
