@@ -255,6 +255,9 @@ def test_bytes_that_are_no_text_are_named(tmp_path: Path) -> None:
     assert "a.txt: byte 4 is 0xff, not UTF-8" in done.output
     with pytest.raises(ValueError, match="byte 4 is 0xff"):
         count_words(cut([tmp_path / "a.txt"], "") * 9, "", threads=2)
+    (tmp_path / "b.jsonl").write_text('{"text": "abc \\ud800"}')
+    done = run(str(tmp_path / "b.jsonl"), "-o", str(tmp_path / "out"))
+    assert "b.jsonl: has the lone surrogate U+D800" in done.output
     (tmp_path / "out").write_text("")
     assert "is a file" in run(str(tmp_path / "a.txt"), "-o", str(tmp_path / "out")).output
 

@@ -71,7 +71,7 @@ def count_words(
         counter = idle.get()
         try:
             for span in group:
-                add_texts(counter, documents(span, separator))
+                _add_span(counter, span, separator)
         finally:
             idle.put(counter)
         return sum(span.end - span.begin for span in group)
@@ -87,6 +87,16 @@ def count_words(
     for other in counters[1:]:
         counters[0].absorb(other)
     return counters[0]
+
+
+def _add_span(words: WordCounts, span: Span, separator: str) -> None:
+    try:
+        add_texts(words, documents(span, separator))
+    except UnicodeEncodeError as error:  # JSON can spell what is no text
+        code_point = ord(error.object[error.start])
+        raise ValueError(
+            f"{span.path}: has the lone surrogate U+{code_point:04X}, which is no text; remove it"
+        ) from None
 
 
 def add_texts(words: WordCounts, texts: Iterable[str]) -> None:

@@ -1,6 +1,7 @@
 #include "train_bpe.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 #include "unicode.h"
 
@@ -12,7 +13,8 @@ constexpr char kSpaceMark[] = "\xE2\x96\x81";
 constexpr uint32_t kBreak = kNone;         // between words, and a character that no piece has
 constexpr uint32_t kTail = 0x80000000u;    // the slot of a symbol's last character: this and how many it has
 constexpr uint32_t kGone = kTail;          // a slot inside of a symbol
-constexpr uint32_t kDead = 0xFFFFFFFFu;    // a pair's place in the index before there is one
+constexpr uint32_t kDead = 0xFFFFFFFFu;    // a place of the index that has no pair
+constexpr size_t kMaxSlots = 0xFFFFFFF0u;
 
 uint64_t pair_hash(uint32_t left, uint32_t right) {
   return fold_multiply((static_cast<uint64_t>(left) << 32 | right) ^ 0x9E3779B97F4A7C15ull, 0xD6E8FEB86659FD93ull);
@@ -150,6 +152,9 @@ void BpeTrainer::lay_words(const WordCounts& words, const std::unordered_map<uin
     slots_.push_back(kBreak);
     word_of_.push_back(word);
     counts_.push_back(words.count(i));
+    if (slots_.size() > kMaxSlots) {
+      throw std::invalid_argument("the text has words of over 2^32 characters in all: give a part of it");
+    }
   }
 }
 
