@@ -110,7 +110,7 @@ def few_letters(seed: int) -> list[str]:
     return ["".join(random_.choices(letters, k=random_.randint(1, 30))) for _ in range(random_.randint(4, 60))]
 
 
-@pytest.mark.parametrize("seed", range(1000 if THOROUGH else 60))
+@pytest.mark.parametrize("seed", [*range(60), 501, *(range(60, 1000) if THOROUGH else ())])  # 501: ties with the space
 def test_few_letters_give_the_same_pieces(tmp_path: Path, seed: int) -> None:
     lines = few_letters(seed)
     most = most_ids(lines)

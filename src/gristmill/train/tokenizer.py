@@ -28,7 +28,7 @@ N_FIXED: Final = len(_SPECIAL) + 256
 """Ids before the first piece: unknown, BOS, EOS and the bytes."""
 _RESERVED = re.compile("<unk>|</?s>|<0x[0-9A-F]{2}>")
 _BREAK: Final = "\x1f"  # in no piece, so it ends pieces
-_NEVER: Final = frozenset([_BREAK, "\0"])
+_SPACE: Final = 0x20
 _DIGITS: Final = frozenset("0123456789" + "".join(map(chr, range(0xFF10, 0xFF1A))))
 _STEP: Final = 64  # pieces between two reports
 
@@ -125,7 +125,10 @@ def train(words: WordCounts, settings: Settings, report: Report | None = None) -
     scripts = find_scripts(characters)
     trainer = BpeTrainer.make(
         words,
-        [(ord(c), scripts[c], settings.split_digits and c in _DIGITS) for c in characters],
+        [
+            (_SPACE if c == SPACE_MARK else ord(c), scripts[c], settings.split_digits and c in _DIGITS)
+            for c in characters
+        ],
         settings.max_characters,
     )
     found = 0
@@ -140,7 +143,7 @@ def train(words: WordCounts, settings: Settings, report: Report | None = None) -
         found += n
         if report is not None:
             report(found, wanted)
-    return make_vocabulary([*trainer.pieces(), *(SPACE_MARK if c == " " else c for c in characters)])
+    return make_vocabulary([*trainer.pieces(), *characters])
 
 
 def make_vocabulary(pieces: Sequence[str]) -> Vocabulary:
@@ -175,19 +178,21 @@ def count_tokens(words: WordCounts, vocabulary: Vocabulary) -> int:
 
 def _covered(words: WordCounts, coverage: float) -> list[str]:
     """Characters that are ids of their own, frequent ones first."""
-    counts = sorted(words.characters(), key=lambda item: (-item[1], item[0]))
-    total = sum(count for code_point, count in counts if code_point)
+    counts = [(_as_piece(code_point), count) for code_point, count in words.characters() if code_point]
+    total = sum(count for _, count in counts)
     found: list[str] = []
     before = 0
-    for code_point, count in counts:
-        if not code_point:
-            continue
+    for character, count in sorted(counts, key=lambda item: (-item[1], item[0])):
         if _as_float32(before / total) >= _as_float32(coverage):
             break
         before += count
-        if chr(code_point) not in _NEVER:
-            found.append(chr(code_point))
+        if character != _BREAK:
+            found.append(character)
     return found
+
+
+def _as_piece(code_point: int) -> str:
+    return SPACE_MARK if code_point == _SPACE else chr(code_point)
 
 
 def _as_float32(value: float) -> float:
