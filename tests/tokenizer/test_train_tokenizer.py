@@ -83,7 +83,7 @@ def check_same(lines: list[str], folder: Path, settings: Settings) -> None:
         ("tinystories-sample", Settings(2048, split_digits=False, max_characters=5)),
         ("childrens-books", Settings(512, character_coverage=0.995)),
         ("childrens-books", Settings(4096)),
-        *([("childrens-books", Settings(32000))] if THOROUGH else []),
+        *([("childrens-books", Settings(30000))] if THOROUGH else []),
     ],
     ids=str,
 )
