@@ -52,7 +52,7 @@ class Case:
         qkv = rng.normal(size=(n_tokens, (heads + 2 * kv_heads) * head_dim)).astype(np.float32)
         angles = np.ones((n_tokens, head_dim // 2), np.float32), np.zeros((n_tokens, head_dim // 2), np.float32)
         n_layers = max(2, int(CACHE_BYTES / self.kv_bytes)) if self.decode else 1
-        self._layers = [ops.kv_layer(fill.block_tables[0].size, kv_heads, head_dim, kv_type) for _ in range(n_layers)]
+        self._layers = ops.kv_layers(n_layers, fill.block_tables[0].size, kv_heads, head_dim, kv_type)
         for layer in self._layers:
             ops.store_qkv(qkv, None, None, 1e-6, angles, layer, fill.slots[0])
         self._q = rng.normal(size=(n_sequences * n_new, heads * head_dim)).astype(np.float32)

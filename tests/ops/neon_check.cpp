@@ -89,18 +89,19 @@ static bool check_linear(Source source, const char* name, const Kernels& neon, c
 static bool check_attention(const Kernels& neon, const Kernels& portable, int n_rows) {
   int head_dim = 24, v_dim = 32, n_keys = 100, width = v_dim + kStateHead;
   std::vector<float> k = normals(8 * 24 * 16), v = normals(8 * 16 * 32), q = normals(size_t(n_rows) * head_dim);
-  std::vector<uint16_t> k16(k.size()), v16(v.size());
-  portable.to_half(k.data(), int(k.size()), k16.data());
-  portable.to_half(v.data(), int(v.size()), v16.data());
+  size_t n_k = 24 * 16, n_v = 16 * 32;
+  std::vector<uint16_t> cache(kKvChunk * (n_k + n_v));
+  portable.to_half(k.data(), int(8 * n_k), cache.data());
+  portable.to_half(v.data(), int(8 * n_v), &cache[kKvChunk * n_k]);
   std::vector<int32_t> blocks = {5, 0, 7, 2, 1, 3, 6, 4};
-  std::vector<float> results[2], scratch(KvLayer{nullptr, nullptr, KvType::F16, 1, head_dim, v_dim}.scratch_floats());
+  std::vector<float> results[2], scratch(KvLayer{nullptr, 0, KvType::F16, 1, head_dim, v_dim}.scratch_floats());
   int which = 0;
   for (const Kernels* kernels : {&portable, &neon}) {
     std::vector<float> y(size_t(n_rows) * head_dim), states(size_t(n_rows) * width);
     std::vector<const float*> qs;
     std::vector<int> positions;
     for (int r = 0; r < n_rows; r++) qs.push_back(&q[size_t(r) * head_dim]), positions.push_back(n_keys - n_rows + r);
-    KvLayer kv{reinterpret_cast<uint8_t*>(k16.data()), reinterpret_cast<uint8_t*>(v16.data()), KvType::F16, 1, head_dim, v_dim};
+    KvLayer kv{reinterpret_cast<uint8_t*>(cache.data()), 0, KvType::F16, 1, head_dim, v_dim};
     AttentionRows rows{qs.data(), positions.data(), n_rows, 0, 1, 40, blocks.data(), 0.2f};
     kernels->attention_queries(kv, rows, scratch.data());
     kernels->attention_segment(kv, rows, 0, states.data(), nullptr, scratch.data());

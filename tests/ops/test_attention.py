@@ -80,7 +80,7 @@ def store(ops: CpuOps | ReferenceOps, shape: Shape, kv: object, qkv: F32, slots:
 
 def filled(ops: CpuOps | ReferenceOps, shape: Shape, kv_type: str, batch: Batch, fill: int = 0) -> object:
     """A cache with random keys and values of all tokens; whatever else it holds are bytes of `fill`."""
-    kv = ops.kv_layer(N_BLOCKS, shape.kv_heads, shape.head_dim, kv_type)
+    kv = ops.kv_layers(1, N_BLOCKS, shape.kv_heads, shape.head_dim, kv_type)[0]
     if isinstance(kv, _kernels.KvLayer):
         kv.fill(fill)
     everything = whole(batch)
@@ -166,7 +166,7 @@ def test_store_qkv(cpu: CpuOps, kv_type: str, with_norms: bool) -> None:
     rope = RopeConfig(tuple(float(x) for x in 1e4 ** -(np.arange(16) / 16)), 1.3)
     q, y = [], []
     for ops in (cpu, REFERENCE):
-        kv = ops.kv_layer(10, shape.kv_heads, shape.head_dim, kv_type)
+        kv = ops.kv_layers(1, 10, shape.kv_heads, shape.head_dim, kv_type)[0]
         angles = ops.rope_angles(batch.positions, rope)
         q.append(ops.store_qkv(qkv, norms[0], norms[1], 1e-5, angles, kv, batch.slots[0]))  # type: ignore[arg-type]
         y.append(ops.attention(q[-1], kv, batch, batch.block_tables[0], 0, None))  # type: ignore[arg-type]
@@ -181,7 +181,7 @@ def test_one_key_gives_its_value(cpu: CpuOps) -> None:
     qkv[:, ::32] = 127 / 64  # the largest of each block, so that int8 too is exact
     qkv = np.maximum(qkv, np.float32(-127 / 64))
     for kv_type in KV_TYPES:
-        kv = cpu.kv_layer(4, 2, 96, kv_type)
+        kv = cpu.kv_layers(1, 4, 2, 96, kv_type)[0]
         kv.fill(0xFF)
         store(cpu, shape, kv, qkv, batch.slots[0])
         y = cpu.attention(queries(shape, 40), kv, batch, batch.block_tables[0], 1, None)
@@ -190,21 +190,40 @@ def test_one_key_gives_its_value(cpu: CpuOps) -> None:
 
 def test_a_wrong_argument_is_an_error_and_not_a_crash(cpu: CpuOps) -> None:
     batch = batch_of([(0, 5)], 8)
-    kv = cpu.kv_layer(1, 2, 16, "f16")
+    kv = cpu.kv_layers(1, 1, 2, 16, "f16")[0]
     with pytest.raises(ValueError, match="block id"):
         cpu.attention(np.ones((5, 64), np.float32), kv, batch, batch.block_tables[0], 0, None)
     with pytest.raises(ValueError, match="slot"):
         store(cpu, Shape(2, 2, 16), kv, np.ones((1, 96), np.float32), np.array([16], np.int32))
     with pytest.raises(ValueError, match="head_dim"):
-        cpu.kv_layer(1, 2, 15, "f16")
+        cpu.kv_layers(1, 1, 2, 15, "f16")
     with pytest.raises(ValueError, match="use f16"):
-        cpu.kv_layer(1, 2, 48, "q8_0")
+        cpu.kv_layers(1, 1, 2, 48, "q8_0")
     with pytest.raises(ValueError, match="type"):
-        cpu.kv_layer(1, 2, 16, "f8")
+        cpu.kv_layers(1, 1, 2, 16, "f8")
+
+
+@pytest.mark.parametrize("kv_type", KV_TYPES)
+@pytest.mark.parametrize("head_dim", [32, 96])
+def test_layers_side_by_side_do_not_touch_one_another(cpu: CpuOps, kv_type: str, head_dim: int) -> None:
+    shape, batch = Shape(2, 2, head_dim), batch_of([(0, 100)], 10)
+    layers = cpu.kv_layers(3, 10, 2, head_dim, kv_type)
+    rng = np.random.default_rng(4)
+    written = [rng.normal(size=(100, shape.width)).astype(np.float32) for _ in layers]
+    for kv in layers:
+        kv.fill(0xFF)
+    for kv, qkv in zip(layers, written, strict=True):
+        store(cpu, shape, kv, qkv, batch.slots[0])
+    q = queries(shape, 100)
+    for kv, qkv in zip(layers, written, strict=True):
+        alone = cpu.kv_layers(1, 10, 2, head_dim, kv_type)[0]
+        store(cpu, shape, alone, qkv, batch.slots[0])
+        y, expected = (cpu.attention(q, one, batch, batch.block_tables[0], 0, None) for one in (kv, alone))
+        np.testing.assert_array_equal(y, expected)
 
 
 def test_q8_0_halves_the_memory(cpu: CpuOps) -> None:
-    sizes = {kv_type: cpu.kv_layer(64, 2, 64, kv_type).n_bytes for kv_type in KV_TYPES}
+    sizes = {kv_type: cpu.kv_layers(1, 64, 2, 64, kv_type)[0].n_bytes for kv_type in KV_TYPES}
     assert sizes["f32"] == 2 * sizes["f16"]
     assert sizes["q8_0"] <= 0.54 * sizes["f16"]
 

@@ -94,5 +94,8 @@ def allocate(ops: Ops, config: ModelConfig, n_blocks: Sequence[int], kv_type: st
     check_type(config, kv_type)
     windows = windows_of(config)
     groups = tuple(windows.index(window) for window in config.windows)
-    layers = (ops.kv_layer(n_blocks[g], config.n_kv_heads, config.head_dim, kv_type) for g in groups)
-    return KvCache(tuple(layers), groups)
+    made = [
+        iter(ops.kv_layers(groups.count(g), n_blocks[g], config.n_kv_heads, config.head_dim, kv_type))
+        for g in range(len(windows))
+    ]
+    return KvCache(tuple(next(made[g]) for g in groups), groups)

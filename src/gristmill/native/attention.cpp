@@ -83,11 +83,17 @@ struct Writer {
 
 }  // namespace
 
-KvStore::KvStore(const KvLayer& shape, int n_blocks) : layer(shape), n_blocks(n_blocks) {
-  size_t heads = size_t(n_blocks) * shape.n_kv_heads, k_bytes = (heads * shape.k_bytes() + 63) / 64 * 64;
-  n_bytes = k_bytes + heads * shape.v_bytes();
-  memory = std::make_unique<HugeBuffer>(n_bytes);
-  layer.k = memory->data(), layer.v = memory->data() + k_bytes;
+std::vector<std::shared_ptr<KvStore>> make_kv_layers(const KvLayer& shape, int n_layers, int n_blocks) {
+  std::vector<std::shared_ptr<KvStore>> layers;
+  int n_chunks = (n_blocks + kKvChunk - 1) / kKvChunk;
+  size_t size = KvStore{shape, n_blocks, nullptr}.block_bytes() * kKvChunk, aligned = (size + 63) / 64 * 64, stride = aligned * n_layers;
+  auto memory = std::make_shared<HugeBuffer>(stride * n_chunks);
+  for (int i = 0; i < n_layers; i++) {
+    layers.push_back(std::make_shared<KvStore>(KvStore{shape, n_blocks, memory}));
+    layers.back()->layer.memory = memory->data() + aligned * i;
+    layers.back()->layer.stride = stride;
+  }
+  return layers;
 }
 
 void Ops::store_qkv(const StoreCall& c) {
@@ -99,9 +105,9 @@ void Ops::store_qkv(const StoreCall& c) {
     int begin = n_kv * part / n_parts, end = n_kv * (part + 1) / n_parts;
     const float *row = c.qkv + size_t(t) * width, *cos = c.cos + size_t(t) * (n / 2), *sin = c.sin + size_t(t) * (n / 2);
     Writer writer{*kernels_, c.kv, c.slots[t] % kKvBlock, pairs ? kernels_->kv_step : 1, scratch + n};
-    size_t first = size_t(c.slots[t] / kKvBlock) * n_kv;
-    auto keys = [&](int h) { return c.kv.k + (first + h) * c.kv.k_bytes(); };
-    auto values = [&](int h) { return c.kv.v + (first + h) * c.kv.v_bytes(); };
+    int block = c.slots[t] / kKvBlock;
+    auto keys = [&](int h) { return c.kv.keys(block, h); };
+    auto values = [&](int h) { return c.kv.values(block, h); };
     auto turn = [&](int h, const float* norm, float* x) {
       if (norm) kernels_->rms_norm(row + size_t(h) * n, norm, n, c.eps, x);
       else std::memcpy(x, row + size_t(h) * n, size_t(n) * 4);

@@ -102,7 +102,8 @@ struct Segment {
   const KvLayer& kv;
   int n_rows;                                // of each head
   int start;                                 // position of the first key
-  size_t blocks[kSegment / kKvBlock];        // of the first key-value head, in heads
+  int kv_head;                               // the first
+  const int32_t* blocks;                     // of the segment
   int low[kMaxAttentionRows], high[kMaxAttentionRows];  // keys [low, high) are what a row sees
   float* states;
   float* totals;                             // of all segments so far, or null
@@ -110,12 +111,13 @@ struct Segment {
   float* scores;                             // [rows, kScoreStride]
   Element* plain;                            // [kSegment, v_dim], values without scales
 
-  const uint8_t* key_bytes(int block, int head) const { return kv.k + (blocks[block] + head) * kv.k_bytes(); }
+  const uint8_t* key_bytes(int block, int head) const { return kv.keys(blocks[block], kv_head + head); }
+  const uint8_t* value_bytes(int block, int head) const { return kv.values(blocks[block], kv_head + head); }
   const Element* keys(int block, int head) const { return reinterpret_cast<const Element*>(key_bytes(block, head)); }
   const Number* query(int row) const { return reinterpret_cast<const Number*>(q + size_t(row) * kv.head_dim); }
   const Element* values(int block, int head) const {
     if constexpr (T::kQuantized) return plain + size_t(block) * kKvBlock * kv.v_dim;
-    return reinterpret_cast<const Element*>(kv.v + (blocks[block] + head) * kv.v_bytes());
+    return reinterpret_cast<const Element*>(value_bytes(block, head));
   }
   size_t width() const { return size_t(kv.v_dim) + kStateHead; }
   float* state(int row) const { return states + row * width(); }
@@ -235,7 +237,7 @@ template <class T>
 inline void unpack_values(const Segment<T>& s, int block, int head) {
   if constexpr (T::kQuantized) {
     int v_dim = s.kv.v_dim;
-    const uint8_t* bytes = s.kv.v + (s.blocks[block] + head) * s.kv.v_bytes();
+    const uint8_t* bytes = s.value_bytes(block, head);
     const uint16_t* scales = reinterpret_cast<const uint16_t*>(bytes + kKvBlock * v_dim);
     auto* out = const_cast<typename T::Element*>(s.values(block, head));
     for (int g = 0; g < v_dim / kBlock; g++) {
@@ -434,9 +436,8 @@ struct NextSegment {
 
   void fetch(int n_lines) {
     if (block >= n_blocks) return;
-    size_t at = size_t(blocks[block]) * kv.n_kv_heads + head;
     int n_key = int(kv.k_bytes() / 64), n_value = int(kv.v_bytes() / 64), n = n_key + n_value, end = std::min(line + n_lines, n);
-    const uint8_t *keys = kv.k + at * kv.k_bytes(), *values = kv.v + at * kv.v_bytes();
+    const uint8_t *keys = kv.keys(blocks[block], head), *values = kv.values(blocks[block], head);
     for (; line < std::min(end, n_key); line++) __builtin_prefetch(keys + 64 * line, 0, 2);
     for (; line < end; line++) __builtin_prefetch(values + 64 * (line - n_key), 0, 2);
     if (line == n) block++, line = 0;
@@ -509,21 +510,19 @@ void put_queries(const KvLayer& kv, const AttentionRows& rows, float* memory) {
 
 template <class T>
 void segment_states(const KvLayer& kv, const AttentionRows& rows, int number, float* states, float* totals, float* memory) {
-  Segment<T> s{kv, rows.n_rows, number * kSegment, {}, {}, {}, states, totals, queries(memory), memory, nullptr};
+  const int32_t* blocks = rows.blocks + number * kSegment / kKvBlock;
+  Segment<T> s{kv, rows.n_rows, number * kSegment, rows.kv_head, blocks, {}, {}, states, totals, queries(memory), memory, nullptr};
   s.plain = reinterpret_cast<typename T::Element*>(queries(memory) + size_t(kMaxAttentionRows) * kv.head_dim);
-  int last = 0, end = 0;
+  int end = 0;
   for (int r = 0; r < rows.n_rows; r++) {
     int position = rows.position[r], begin = rows.window && position >= rows.window ? position - rows.window + 1 : 0;
     s.low[r] = begin > s.start ? begin - s.start : 0;
     s.high[r] = position + 1 - s.start < kSegment ? position + 1 - s.start : kSegment;
-    last = s.high[r] > last ? s.high[r] : last;
     end = position >= end ? position + 1 : end;
   }
-  for (int b = 0; b * kKvBlock < last; b++)
-    s.blocks[b] = size_t(rows.blocks[s.start / kKvBlock + b]) * kv.n_kv_heads + rows.kv_head;
   if (rows.n_rows <= kStreamRows) return stream_segment<T>(s, rows.n_heads);
   int left = (end - s.start - kSegment + kKvBlock - 1) / kKvBlock, most = kSegment / kKvBlock;
-  tile_segment<T>(s, {kv, rows.blocks + (s.start + kSegment) / kKvBlock, rows.kv_head, left < most ? left : most});
+  tile_segment<T>(s, {kv, blocks + kSegment / kKvBlock, rows.kv_head, left < most ? left : most});
 }
 
 // body(T()) for the cache's type.

@@ -100,14 +100,14 @@ std::shared_ptr<Linear> make_linear(std::vector<std::shared_ptr<PackedMatrix>> p
   return linear;
 }
 
-std::shared_ptr<KvStore> make_kv(Backend& ops, int n_blocks, int n_kv_heads, int head_dim, const std::string& type) {
-  check(n_blocks > 0 && n_blocks < INT32_MAX / kKvBlock && n_kv_heads > 0 && head_dim > 0 && head_dim % 2 == 0,
-        "kv_layer: blocks, heads and an even head_dim are needed");
-  check(type == "f32" || type == "f16" || type == "q8_0", "kv_layer: the type must be f32, f16 or q8_0");
-  check(type != "q8_0" || head_dim % kBlock == 0, "kv_layer: q8_0 needs a head_dim in multiples of 32; use f16");
+std::vector<std::shared_ptr<KvStore>> make_kv(Backend& ops, int n_layers, int n_blocks, int n_kv_heads, int head_dim, const std::string& type) {
+  check(n_layers > 0 && n_blocks > 0 && n_blocks < INT32_MAX / kKvBlock && n_kv_heads > 0 && head_dim > 0 && head_dim % 2 == 0,
+        "kv_layers: layers, blocks, heads and an even head_dim are needed");
+  check(type == "f32" || type == "f16" || type == "q8_0", "kv_layers: the type must be f32, f16 or q8_0");
+  check(type != "q8_0" || head_dim % kBlock == 0, "kv_layers: q8_0 needs a head_dim in multiples of 32; use f16");
   KvType kind = type == "f32" ? KvType::F32 : type == "f16" ? ops.half_type(head_dim) : KvType::Q8_0;
-  KvLayer shape{nullptr, nullptr, kind, n_kv_heads, head_dim, (head_dim + kLanes - 1) / kLanes * kLanes};
-  return std::make_shared<KvStore>(shape, n_blocks);
+  KvLayer shape{nullptr, 0, kind, n_kv_heads, head_dim, (head_dim + kLanes - 1) / kLanes * kLanes};
+  return make_kv_layers(shape, n_layers, n_blocks);
 }
 
 auto linear(Backend& ops, In<float, 2> x, const Linear& w) {
@@ -339,9 +339,15 @@ NB_MODULE(_kernels, m) {
   m.def("stored", stored, "label"_a, "data"_a, "n_matrices"_a, "stored_rows"_a, "cols"_a, "scales"_a.none(), "row_order"_a.none(),
         "quantize_to"_a.none());
   nb::class_<KvStore>(m, "KvLayer")
-      .def_prop_ro("n_bytes", [](const KvStore& kv) { return kv.n_bytes; })
+      .def_prop_ro("n_bytes", [](const KvStore& kv) { return kv.block_bytes() * kv.n_blocks; })
       .def_prop_ro("head_dim", [](const KvStore& kv) { return kv.layer.head_dim; })
-      .def("fill", [](KvStore& kv, int byte) { std::memset(kv.memory->data(), byte, kv.n_bytes); }, "byte"_a);
+      .def("fill", [](KvStore& kv, int byte) {
+        size_t n_k = kv.layer.n_kv_heads * kv.layer.k_bytes(), n_v = kv.layer.n_kv_heads * kv.layer.v_bytes();
+        for (int block = 0; block < kv.n_blocks; block++) {
+          std::memset(kv.layer.keys(block, 0), byte, n_k);
+          std::memset(kv.layer.values(block, 0), byte, n_v);
+        }
+      }, "byte"_a);
   m.def("linear_of", make_linear, "parts"_a, "bias"_a.none());
   nb::class_<Tape>(m, "Tape")
       .def(nb::init<>())
@@ -360,7 +366,7 @@ NB_MODULE(_kernels, m) {
       .def("rms_norm", rms_norm, "x"_a, "weight"_a, "eps"_a)
       .def("add", add, "x"_a, "z"_a)
       .def("swiglu", swiglu, "gate_up"_a, "limit"_a)
-      .def("kv_layer", make_kv, "n_blocks"_a, "n_kv_heads"_a, "head_dim"_a, "kv_type"_a)
+      .def("kv_layers", make_kv, "n_layers"_a, "n_blocks"_a, "n_kv_heads"_a, "head_dim"_a, "kv_type"_a)
       .def("rope_angles", rope_angles, "positions"_a, "inv_freq"_a, "scale"_a)
       .def("store_qkv", store_qkv, "qkv"_a, "q_norm"_a.none(), "k_norm"_a.none(), "eps"_a, "cos"_a, "sin"_a, "kv"_a, "slots"_a)
       .def("attention", attention, "q"_a, "kv"_a, "positions"_a, "query_start"_a, "block_tables"_a, "window"_a, "sinks"_a.none(), "scale"_a)

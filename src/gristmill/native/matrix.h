@@ -123,6 +123,9 @@ constexpr int kStateHead = 16;         // floats before a state's output: the ma
 
 enum class KvType : int { F32, F16, BF16, Q8_0 };
 
+// Blocks whose keys lie together, and their values after them: as long a run as memory needs to be read at full speed.
+constexpr int kKvChunk = 16;
+
 // One layer of the paged cache. A block of one head holds 16 positions:
 //
 //   type   keys                                                    values
@@ -134,10 +137,17 @@ enum class KvType : int { F32, F16, BF16, Q8_0 };
 //
 // BF16 stands in for F16 where the processor multiplies pairs of bfloat16 and heads are not small: Ops::half_type.
 struct KvLayer {
-  uint8_t* k;      // [n_blocks, n_kv_heads, k_bytes()]
-  uint8_t* v;      // [n_blocks, n_kv_heads, v_bytes()]
+  uint8_t* memory;  // of the first chunk: keys [kKvChunk, n_kv_heads, k_bytes()], then values [kKvChunk, n_kv_heads, v_bytes()]
+  size_t stride;    // bytes from a chunk to the next: the other layers' lie between
   KvType type;
   int n_kv_heads, head_dim, v_dim;
+
+  uint8_t* keys(int block, int head) const { return chunk(block) + place(block, head) * k_bytes(); }
+  uint8_t* values(int block, int head) const {
+    return chunk(block) + size_t(kKvChunk) * n_kv_heads * k_bytes() + place(block, head) * v_bytes();
+  }
+  uint8_t* chunk(int block) const { return memory + size_t(block / kKvChunk) * stride; }
+  size_t place(int block, int head) const { return size_t(block % kKvChunk) * n_kv_heads + head; }
 
   size_t bytes(int n) const { return size_t(n) * (type == KvType::F32 ? 64 : type == KvType::Q8_0 ? 17 : 32); }
   size_t k_bytes() const { return bytes(head_dim); }

@@ -22,14 +22,17 @@ struct Linear {
   int n_matrices() const { return parts[0]->matrix.n_matrices; }
 };
 
-// Memory of one layer of the cache.
+// One layer of the cache. Layers share memory, chunks of all of them side by side: what a few tokens touch is then a few huge
+// pages, not two of each layer.
 struct KvStore {
-  KvStore(const KvLayer& shape, int n_blocks);
   KvLayer layer;
   int n_blocks;
-  size_t n_bytes;
-  std::unique_ptr<HugeBuffer> memory;
+  std::shared_ptr<HugeBuffer> memory;
+
+  size_t block_bytes() const { return layer.n_kv_heads * (layer.k_bytes() + layer.v_bytes()); }
 };
+
+std::vector<std::shared_ptr<KvStore>> make_kv_layers(const KvLayer& shape, int n_layers, int n_blocks);
 
 struct AttentionCall {
   const float* q;                // [T, n_heads, head_dim]

@@ -100,8 +100,10 @@ class CpuOps:
     def get(self, array: Array) -> Array:
         return array
 
-    def kv_layer(self, n_blocks: int, n_kv_heads: int, head_dim: int, kv_type: str) -> _kernels.KvLayer:
-        return self._native.kv_layer(n_blocks, n_kv_heads, head_dim, kv_type)
+    def kv_layers(
+        self, n_layers: int, n_blocks: int, n_kv_heads: int, head_dim: int, kv_type: str
+    ) -> list[_kernels.KvLayer]:
+        return self._native.kv_layers(n_layers, n_blocks, n_kv_heads, head_dim, kv_type)
 
     def write(self, array: Array, values: Array) -> None:
         np.copyto(array, values, casting="no")

@@ -57,8 +57,8 @@ class Ops(Protocol):
 
     def get(self, array: Array) -> NDArray[Any]: ...
 
-    def kv_layer(self, n_blocks: int, n_kv_heads: int, head_dim: int, kv_type: str) -> KvLayer:
-        """One layer of the key-value cache: n_blocks * BLOCK_SIZE slots, undefined until stored to."""
+    def kv_layers(self, n_layers: int, n_blocks: int, n_kv_heads: int, head_dim: int, kv_type: str) -> list[KvLayer]:
+        """Layers of the key-value cache: n_blocks * BLOCK_SIZE slots each, undefined until stored to."""
         ...
 
     def write(self, array: Array, values: Array) -> None:

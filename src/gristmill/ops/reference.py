@@ -50,13 +50,15 @@ class ReferenceOps:
     def get(self, array: Array) -> Array:
         return array
 
-    def kv_layer(self, n_blocks: int, n_kv_heads: int, head_dim: int, kv_type: str) -> tuple[Array, Array]:
+    def kv_layers(
+        self, n_layers: int, n_blocks: int, n_kv_heads: int, head_dim: int, kv_type: str
+    ) -> list[tuple[Array, Array]]:
         """k and v [n_blocks, 16, G, D], of q8_0 as [n_blocks, 16, G, D / 32, 32] for `kv_write` to know it by."""
         shape: tuple[int, ...] = (n_blocks, BLOCK_SIZE, n_kv_heads, head_dim)
         if kv_type == "q8_0":
             shape = (*shape[:-1], head_dim // 32, 32)
         dtype = "float16" if kv_type == "f16" else "float32"
-        return np.zeros(shape, dtype), np.zeros(shape, dtype)
+        return [(np.zeros(shape, dtype), np.zeros(shape, dtype)) for _ in range(n_layers)]
 
     def write(self, array: Array, values: Array) -> None:
         array[...] = values

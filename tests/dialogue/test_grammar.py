@@ -1,0 +1,147 @@
+"""Forced calls: whatever a random model would say, it calls, and the parser of the same format reads the call."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+import small_model
+from dialogue.helpers import Bytes, Parsed, put_together
+
+from gristmill import LLM, SamplingParams
+from gristmill.dialogue.deepseek import CALL, CALLS, END_CALL, END_CALLS, SEP
+from gristmill.dialogue.grammar import tool_grammar
+from gristmill.dialogue.harmony import TEXTS
+from gristmill.dialogue.parsers import make_parser
+from gristmill.dialogue.reader import DialogueReader
+from gristmill.dialogue.types import AUTO, ChoiceMode, Delta, Tool, ToolChoice
+from gristmill.engine.guide import GuideCompiler, GuideError
+
+CITY = {
+    "type": "object",
+    "properties": {"city": {"enum": ["Paris", 'a"}{']}, "days": {"type": "integer", "minimum": 0, "maximum": 9}},
+}
+CITY |= {"required": ["city", "days"], "additionalProperties": False}
+TOOLS = (Tool("get_weather", "", CITY), Tool("get_time"))
+REQUIRED, NAMED = ToolChoice(ChoiceMode.REQUIRED), ToolChoice(ChoiceMode.NAMED, "get_time")
+SPECIAL = {
+    "qwen": ["<|im_end|>", "<think>", "</think>", "<tool_call>", "</tool_call>"],
+    "deepseek": ["<｜end▁of▁sentence｜>", "<think>", "</think>", CALL, CALLS, SEP, END_CALL, END_CALLS],
+    "llama": ["<|eot_id|>", "<|python_tag|>"],
+    "harmony": list(TEXTS.values()),
+}
+THOUGHTS = {
+    "qwen": "<think>\nHm <b>{.\n</think>\n\n",
+    "deepseek": "Hm.\n</think>\n\n",
+    "llama": "",
+    "harmony": "",
+}
+THOUGHTS["harmony"] = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"
+
+
+def walk(
+    compiler: GuideCompiler, grammar: Any, beginning: Sequence[int], eos_ids: Sequence[int], vocab_size: int, seed: int
+) -> list[int]:
+    """Random tokens under the masks, to an end; without one the walk is not whole, which is an error."""
+    rng = random.Random(seed)
+    guide = compiler.compile(grammar)
+    for token_id in beginning:
+        guide.advance(token_id)
+    ids, row = list(beginning), np.zeros(-(-vocab_size // 32), np.uint32)
+    for _ in range(3000):
+        guide.mask(row)
+        bits = np.unpackbits(row.view(np.uint8), bitorder="little")
+        allowed = [int(i) for i in np.flatnonzero(bits)]
+        space = [i for i in allowed if i in (9, 10, 13, 32)]
+        if len(space) < len(allowed) and rng.random() < 0.9:
+            allowed = [i for i in allowed if i not in space]
+        ids.append(rng.choice(allowed))
+        if ids[-1] in eos_ids:
+            return ids
+        guide.advance(ids[-1])
+    raise AssertionError("the walk does not end")
+
+
+def check(parsed: Parsed, *, n_calls: Sequence[int], names: Sequence[str]) -> None:
+    assert parsed.content == ""
+    assert len(parsed.calls) in n_calls
+    schemas = {tool.name: tool.parameters or {"type": "object", "maxProperties": 0} for tool in TOOLS}
+    for name, arguments in parsed.calls:
+        assert name in names
+        jsonschema.validate(json.loads(arguments), schemas[name])
+
+
+@pytest.mark.parametrize(("kind", "n_special"), [(k, n) for k in SPECIAL for n in (1, 9) if (k, n) != ("harmony", 1)])
+@pytest.mark.parametrize("thinks", [True, False])
+def test_forced_answers_are_calls(kind: str, n_special: int, thinks: bool) -> None:
+    """Whether marks are special tokens or text; Harmony's are always special."""
+    tokenizer = Bytes(SPECIAL[kind][:n_special])
+    compiler = GuideCompiler(tokenizer, tokenizer.vocab_size, tokenizer.eos_ids)
+    starts = kind == "deepseek" and thinks
+    beginning = tokenizer.encode_all(THOUGHTS[kind]) if thinks else []
+    for choice, parallel in ((REQUIRED, True), (REQUIRED, False), (NAMED, True)):
+        several = choice is REQUIRED and parallel and kind != "harmony"
+        options: dict[str, Any] = {"parallel": parallel, "starts_in_reasoning": starts}
+        grammar = tool_grammar(kind, TOOLS, choice, special_tokens=tokenizer.special_ids, **options)
+        for seed in range(6):
+            if not thinks:  # the walk would think at random, and not come to an end
+                first = {"qwen": "<tool_call>", "deepseek": CALLS, "llama": "{", "harmony": "<|channel|>commentary"}
+                beginning = tokenizer.encode_all(first[kind])
+            ids = walk(compiler, grammar, beginning, tokenizer.eos_ids, tokenizer.vocab_size, seed)
+            reader = DialogueReader(tokenizer, make_parser(kind, tools=TOOLS, tool_choice=choice, **options))
+            deltas: list[Delta] = []
+            for token_id in ids:
+                deltas += reader.push(token_id)
+            parsed = put_together(deltas + reader.finish())
+            names = ["get_time"] if choice is NAMED else ["get_time", "get_weather"]
+            check(parsed, n_calls=range(1, 1000) if several else [1], names=names)
+            assert bool(parsed.reasoning) == (thinks and kind != "llama")
+
+
+@pytest.fixture(scope="module")
+def llm(tmp_path_factory: pytest.TempPathFactory) -> LLM:
+    return LLM(small_model.write(tmp_path_factory.mktemp("model"), context=1024), threads=1)
+
+
+@pytest.mark.parametrize("kind", ["qwen", "deepseek", "llama"])
+def test_a_model_is_forced_to_call(llm: LLM, kind: str) -> None:
+    """Through the engine. A thought of a random model does not end, so some answers are cut short."""
+    grammar = tool_grammar(kind, TOOLS, REQUIRED, parallel=False, special_tokens=llm.tokenizer.special_ids)
+    asked = [
+        SamplingParams(temperature=1.5, seed=seed, max_tokens=400, structured_outputs=grammar) for seed in range(12)
+    ]
+    n_calls = 0
+    for output in llm.generate(["a"] * len(asked), asked):
+        answer = output.outputs[0]
+        reader = DialogueReader(llm.tokenizer, make_parser(kind, tools=TOOLS))
+        deltas = [delta for token_id in answer.token_ids for delta in reader.push(token_id)] + reader.finish()
+        parsed = put_together(deltas)
+        if answer.finish_reason == "stop":
+            check(parsed, n_calls=[1], names=["get_time", "get_weather"])
+            n_calls += 1
+    assert n_calls >= 3
+
+
+def test_nothing_is_forced_where_nothing_has_to_be() -> None:
+    assert tool_grammar("qwen", TOOLS, AUTO) is None
+    assert tool_grammar("qwen", TOOLS, ToolChoice(ChoiceMode.NONE)) is None
+
+
+def test_what_cannot_be_forced_is_refused() -> None:
+    with pytest.raises(ValueError, match="no calls that could be forced"):
+        tool_grammar("plain", TOOLS, REQUIRED)
+    with pytest.raises(ValueError, match="calls none of the 0 tools"):
+        tool_grammar("qwen", (), REQUIRED)
+    with pytest.raises(ValueError, match="get_rich"):
+        tool_grammar("qwen", TOOLS, ToolChoice(ChoiceMode.NAMED, "get_rich"))
+    tokenizer = Bytes(["</s>"])
+    compiler = GuideCompiler(tokenizer, tokenizer.vocab_size, tokenizer.eos_ids)
+    bad = tool_grammar("qwen", [Tool("f", "", {"type": "object", "properties": {"a": {"pattern": "("}}})], REQUIRED)
+    assert bad is not None
+    with pytest.raises(GuideError):
+        compiler.compile(bad)

@@ -1,0 +1,49 @@
+"""From ids to deltas: special tokens of the format are read, others hidden; stop strings end the content alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dialogue.helpers import TOOLS, Bytes, Parsed, put_together
+
+from gristmill.dialogue.parsers import make_parser
+from gristmill.dialogue.reader import DialogueReader
+from gristmill.dialogue.types import Delta
+
+CALL = '<tool_call>{"name": "get_time", "arguments": {"a": "é"}}</tool_call>'
+
+
+def read(text: str, special: Sequence[str], stop: Sequence[str] = ()) -> Parsed:
+    tokenizer = Bytes(special)
+    reader = DialogueReader(tokenizer, make_parser("qwen", tools=TOOLS), stop)
+    deltas: list[Delta] = []
+    for token_id in tokenizer.encode_all(text):
+        deltas += reader.push(token_id)
+        if reader.stopped:
+            break
+    return put_together(deltas + reader.finish())
+
+
+def test_special_tokens() -> None:
+    """The same whether marks are special tokens or not; the end of turn and the like are no text."""
+    text = f"<think>é</think>日本 <|box|>\n{CALL}<|im_end|>"
+    plain = read(text, ["<|im_end|>", "<|box|>"])
+    assert (plain.reasoning, plain.content, plain.calls) == ("é", "日本", [("get_time", '{"a": "é"}')])
+    marked = read(text, ["<|im_end|>", "<|box|>", "<think>", "</think>", "<tool_call>", "</tool_call>"])
+    assert (marked.reasoning, marked.content, marked.calls) == ("é", "日本", plain.calls)
+
+
+def test_stop_strings() -> None:
+    """They are found across tokens and calls, and not in thoughts and arguments; all before them comes out."""
+    text = f"<think>stop</think>on {CALL} st{CALL} stop and on"
+    parsed = read(text, ["<|im_end|>"], stop=["stop", "é"])
+    assert (parsed.reasoning, parsed.content) == ("stop", "on st")
+    assert len(parsed.calls) == 2
+    assert read("ends in sto", ["<|im_end|>"], stop=["stop"]).content == "ends in sto"
+
+
+def test_an_incomplete_character_at_the_end() -> None:
+    tokenizer = Bytes(["<|im_end|>"])
+    reader = DialogueReader(tokenizer, make_parser("qwen"))
+    deltas = [*reader.push(ord("a")), *reader.push("é".encode()[0]), *reader.finish()]
+    assert put_together(deltas).content == "a\ufffd"
