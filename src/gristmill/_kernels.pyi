@@ -116,3 +116,13 @@ class ReadTest:
 def measure_peak(ops: Ops, arithmetic: str, seconds: float) -> float: ...
 def uniform(seed: int, position: int) -> float: ...
 def dequantize(label: str, data: NDArray[np.uint8]) -> F32: ...
+def quantize_rows(
+    ops: Ops,
+    label: str,
+    data: NDArray[np.uint8],
+    cols: int,
+    rows: NDArray[np.int64],
+    target: str,
+    scales: NDArray[Any] | None,
+    group: int,
+) -> tuple[NDArray[np.uint8], F32, int]: ...

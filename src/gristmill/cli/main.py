@@ -10,7 +10,18 @@ import click
 
 from gristmill import __version__
 
-_COMMANDS = ("bench", "generate", "inspect", "perplexity", "tokenize", "trace")
+_COMMANDS = (
+    "bench",
+    "convert",
+    "generate",
+    "inspect",
+    "perplexity",
+    "quantize",
+    "tokenize",
+    "trace",
+    "train",
+    "train-tokenizer",
+)
 
 
 class _Commands(click.Group):
@@ -23,7 +34,8 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        command: click.Command = getattr(importlib.import_module(f"gristmill.cli.{cmd_name}"), cmd_name)
+        name = cmd_name.replace("-", "_")
+        command: click.Command = getattr(importlib.import_module(f"gristmill.cli.{name}"), name)
         return command
 
     def invoke(self, ctx: click.Context) -> object:

@@ -148,12 +148,17 @@ _OPENAI = replace(
 
 
 def names_of(checkpoint: Checkpoint, config: ModelConfig) -> Names:
-    gpt_oss = config.arch == "gpt-oss"
-    if checkpoint.format == "gguf":
-        return _GGUF_GPT_OSS if gpt_oss else _GGUF_LLAMA if config.arch == "llama" else _GGUF
-    if checkpoint.format == "safetensors":
+    return names_in(checkpoint.format, config.arch)
+
+
+def names_in(file_format: str, arch: str) -> Names:
+    """The names that a format (see `Checkpoint.format`) has for an architecture."""
+    gpt_oss = arch == "gpt-oss"
+    if file_format == "gguf":
+        return _GGUF_GPT_OSS if gpt_oss else _GGUF_LLAMA if arch == "llama" else _GGUF
+    if file_format == "safetensors":
         return _HF_GPT_OSS if gpt_oss else _HF
-    return _OPENAI if checkpoint.format == "gpt-oss" else _LLAMA2C
+    return _OPENAI if file_format == "gpt-oss" else _LLAMA2C
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,10 @@ namespace nb = nanobind;
 using namespace nb::literals;
 using namespace gristmill;
 
+namespace gristmill {
+void bind_quantize(nb::module_& m);  // quantize_bindings.cpp
+}
+
 namespace {
 
 using Unlocked = nb::gil_scoped_release;
@@ -379,4 +383,5 @@ NB_MODULE(_kernels, m) {
   m.def("measure_peak", peak_of, "ops"_a, "arithmetic"_a, "seconds"_a);
   m.def("uniform", uniform);
   m.def("dequantize", dequantize_array, "label"_a, "data"_a);
+  bind_quantize(m);
 }

@@ -1,6 +1,7 @@
 #include "simd_portable.h"
 // The order matters: what follows is written on the operations above.
 #include "peaks_impl.h"
+#include "quantize_impl.h"
 #include "kernels_impl.h"
 #include "attention_impl.h"
 

@@ -170,6 +170,7 @@ struct AttentionRows {
 };
 
 struct Peaks;  // machine.h
+struct Fits;   // quantize.h
 
 // What one instruction set offers.
 struct Kernels {
@@ -201,6 +202,7 @@ struct Kernels {
   void (*attention_fold)(const float* state, int v_dim, float* total);
   void (*attention_finish)(const float* total, int n, float* y);
   const Peaks* peaks;
+  const Fits* fits;
 };
 
 const Kernels* kernels_portable();

@@ -5,6 +5,7 @@ nanobind_add_module(_tokenizer
   ${CMAKE_CURRENT_LIST_DIR}/tokenizer/codec.cpp
   ${CMAKE_CURRENT_LIST_DIR}/tokenizer/merge.cpp
   ${CMAKE_CURRENT_LIST_DIR}/tokenizer/phrases.cpp
+  ${CMAKE_CURRENT_LIST_DIR}/tokenizer/train_bpe.cpp
   ${CMAKE_CURRENT_LIST_DIR}/tokenizer/unicode.cpp
   ${CMAKE_CURRENT_LIST_DIR}/tokenizer/vocab.cpp
 )

@@ -27,18 +27,28 @@ def load_chat_template(
     """
     if file is not None:
         return _make(tokenizer, {"": _read_file(file)}, str(file))
+    found, where = _find_templates(checkpoint, tokenizer_path)
+    if found:
+        return _make(tokenizer, found, where)
+    builtin = find_builtin(tokenizer.special_ids, tokenizer.vocab_size)
+    if builtin is None:
+        raise TemplateError(f"{checkpoint.path}: this model has no chat template; give --chat-template FILE")
+    return _make(tokenizer, {"": builtin[1]}, f"built-in chat template {builtin[0]}")
+
+
+def read_model_templates(checkpoint: Checkpoint, tokenizer_path: Path | None = None) -> dict[str, str]:
+    """Templates by name ("" for the default one) in a model's own files, or beside its tokenizer."""
+    return _find_templates(checkpoint, tokenizer_path)[0]
+
+
+def _find_templates(checkpoint: Checkpoint, tokenizer_path: Path | None) -> tuple[dict[str, str], str]:
     places = [_folder_of(tokenizer_path)] if tokenizer_path is not None else []
     if checkpoint.format != "gguf":
         places.append(_folder_of(checkpoint.path))
     for folder in places:
         if found := read_folder_templates(folder):
-            return _make(tokenizer, found, f"{folder}: chat template")
-    if found := read_gguf_templates(checkpoint.metadata, str(checkpoint.path)):
-        return _make(tokenizer, found, f"{checkpoint.path}: {_GGUF_KEY}")
-    builtin = find_builtin(tokenizer.special_ids, tokenizer.vocab_size)
-    if builtin is None:
-        raise TemplateError(f"{checkpoint.path}: this model has no chat template; give --chat-template FILE")
-    return _make(tokenizer, {"": builtin[1]}, f"built-in chat template {builtin[0]}")
+            return found, f"{folder}: chat template"
+    return read_gguf_templates(checkpoint.metadata, str(checkpoint.path)), f"{checkpoint.path}: {_GGUF_KEY}"
 
 
 def read_gguf_templates(metadata: Mapping[str, Any], where: str) -> dict[str, str]:

@@ -5,26 +5,33 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from gristmill.tokenizer.build import make_tokenizer
 from gristmill.tokenizer.core import CodecTokenizer
-from gristmill.tokenizer.interface import MissingTokenizerError, Tokenizer, TokenizerError
+from gristmill.tokenizer.interface import MissingTokenizerError, TokenizerError
 from gristmill.tokenizer.json_fields import Fields, read_json
-from gristmill.tokenizer.llama2c import load_llama2c
-from gristmill.tokenizer.sentencepiece_file import load_sentencepiece
-from gristmill.tokenizer.tiktoken_file import load_tiktoken
-from gristmill.tokenizer.tokenizer_json import ModelFiles, load_tokenizer_json
+from gristmill.tokenizer.llama2c import read_llama2c
+from gristmill.tokenizer.sentencepiece_file import read_sentencepiece
+from gristmill.tokenizer.tiktoken_file import read_tiktoken
+from gristmill.tokenizer.tokenizer_json import ModelFiles, read_tokenizer_json
+from gristmill.tokenizer.vocabulary import Vocabulary
 
 # In a model's folder, the first of these that is there. tokenizer.json is what the model was published with.
 _NAMES = ("tokenizer.json", "tokenizer.model", "tokenizer.bin")
 _TIKTOKEN = ("*.tiktoken", "*.tiktoken.gz")
 
 
-def load_path(path: Path, n_tokens: int | None = None) -> Tokenizer:
+def load_path(path: Path, n_tokens: int | None = None) -> CodecTokenizer:
     """The tokenizer in a file or folder. n_tokens: the model's vocabulary size, which llama2.c's file does not say."""
+    return make_tokenizer(read_path(path, n_tokens))
+
+
+def read_path(path: Path, n_tokens: int | None = None) -> Vocabulary:
+    """The vocabulary in a file or folder."""
     if path.is_dir():
-        return _load_file(_find(path), n_tokens)
+        return _read_file(_find(path), n_tokens)
     if not path.is_file():
         raise TokenizerError(f"{path}: is no file and no folder")
-    return _load_file(path, n_tokens)
+    return _read_file(path, n_tokens)
 
 
 def _find(folder: Path) -> Path:
@@ -40,19 +47,19 @@ def _find(folder: Path) -> Path:
     )
 
 
-def _load_file(path: Path, n_tokens: int | None) -> CodecTokenizer:
+def _read_file(path: Path, n_tokens: int | None) -> Vocabulary:
     name = path.name
     if name.endswith(".json"):
-        return load_tokenizer_json(path, _read_model_files(path.parent))
+        return read_tokenizer_json(path, _read_model_files(path.parent))
     if name.endswith((".tiktoken", ".tiktoken.gz")):
-        return load_tiktoken(path)
+        return read_tiktoken(path)
     if name.endswith(".model"):
         if _looks_like_ranks(path):
-            return load_tiktoken(path)  # Meta's Llama 3 calls its ranks tokenizer.model
+            return read_tiktoken(path)  # Meta's Llama 3 calls its ranks tokenizer.model
         beside = _read_model_files(path.parent)
-        return load_sentencepiece(path, adds_bos=beside.adds_bos is not False, adds_eos=bool(beside.adds_eos))
+        return read_sentencepiece(path, adds_bos=beside.adds_bos is not False, adds_eos=bool(beside.adds_eos))
     if name.endswith(".bin"):
-        return load_llama2c(path, n_tokens)
+        return read_llama2c(path, n_tokens)
     raise TokenizerError(f"{path}: supported are *.json, *.model, *.tiktoken, *.tiktoken.gz and llama2.c's *.bin")
 
 
@@ -65,7 +72,7 @@ def _looks_like_ranks(path: Path) -> bool:
 
 def _read_model_files(folder: Path) -> ModelFiles:
     """BOS and EOS as the files beside the tokenizer name them; what is absent stays open."""
-    texts: dict[str, str | None] = {"bos_token": None, "eos_token": None}
+    texts: dict[str, str | None] = {"bos_token": None, "eos_token": None, "pad_token": None}
     flags: dict[str, bool | None] = {"add_bos_token": None, "add_eos_token": None}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         fields = _read_optional(folder / name)
@@ -77,6 +84,7 @@ def _read_model_files(folder: Path) -> ModelFiles:
     return ModelFiles(
         bos=texts["bos_token"],
         eos=texts["eos_token"],
+        pad=texts["pad_token"],
         eos_ids=_read_eos_ids(folder),
         adds_bos=flags["add_bos_token"],
         adds_eos=flags["add_eos_token"],

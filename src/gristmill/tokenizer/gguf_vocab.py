@@ -5,21 +5,20 @@ Behaves as llama.cpp does, except that plain text never becomes a control token.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
-from gristmill._tokenizer import Codec, Splitter
-from gristmill.tokenizer.core import CodecTokenizer, SpecialTokens
+from gristmill._tokenizer import Splitter
+from gristmill.tokenizer.build import make_tokenizer
+from gristmill.tokenizer.core import CodecTokenizer
 from gristmill.tokenizer.interface import TokenizerError
-from gristmill.tokenizer.kinds import BYTE, LITERAL, SPECIAL, TEXT
-from gristmill.tokenizer.special import find_end_ids
+from gristmill.tokenizer.kinds import SPECIAL
+from gristmill.tokenizer.vocabulary import BYTE, NORMAL, UNKNOWN, USER_DEFINED, AddedToken, Vocabulary
 
 _PREFIX = "tokenizer.ggml."
-_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = range(1, 7)
-_KINDS = bytes([LITERAL, TEXT, LITERAL, LITERAL, LITERAL, LITERAL, BYTE])  # by token type; 0 is undefined
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +51,18 @@ _PRES = MappingProxyType(
         "llama4": _O200K,
     }
 )
+
+
+# Of the names that stand for one thing, the one that llama.cpp's own converter writes.
+_WRITTEN: Final = ("llama-bpe", "smaug-bpe", "qwen2", "gpt-2", "gpt-4o")
+
+
+def find_pre_name(splitter: Splitter, whole_word_first: bool) -> str | None:
+    """The name in `tokenizer.ggml.pre` of a pre-tokenizer, None where there is none."""
+    for name in _WRITTEN:
+        if (_PRES[name].splitter, _PRES[name].whole_word_first) == (splitter, whole_word_first):
+            return name
+    return None
 
 
 class _Fields:
@@ -95,9 +106,19 @@ class _Fields:
             raise self.fail(field, f"is {value!r:.80}, but the vocabulary has {n_ids} tokens")
         return value
 
+    def sound_id(self, field: str, n_ids: int) -> int | None:
+        """An id that nothing depends on: files in use have it out of range."""
+        value = self.metadata.get(_PREFIX + field)
+        return value if type(value) is int and 0 <= value < n_ids else None
+
 
 def load_gguf_vocabulary(metadata: Mapping[str, Any], where: str) -> CodecTokenizer:
-    """The tokenizer that GGUF metadata describes. String arrays may hold str or bytes. `where` names the file."""
+    """The tokenizer that GGUF metadata describes."""
+    return make_tokenizer(read_gguf_vocabulary(metadata, where))
+
+
+def read_gguf_vocabulary(metadata: Mapping[str, Any], where: str) -> Vocabulary:
+    """The vocabulary that GGUF metadata describes. String arrays may hold str or bytes. `where` names the file."""
     fields = _Fields(metadata, where)
     tokens = fields.array("tokens")
     if not tokens:
@@ -105,28 +126,28 @@ def load_gguf_vocabulary(metadata: Mapping[str, Any], where: str) -> CodecTokeni
     types = _token_types(fields, len(tokens))
     model = fields.text("model")
     if model == "gpt2":
-        return _load_byte_level(fields, tokens, types)
+        return _read_byte_level(fields, tokens, types)
     if model == "llama":
-        return _load_sentencepiece(fields, tokens, types)
+        return _read_sentencepiece(fields, tokens, types)
     raise fields.fail("model", f"is {model!r}; supported are 'gpt2' (byte-level BPE) and 'llama' (SentencePiece BPE)")
 
 
 def _token_types(fields: _Fields, n_ids: int) -> bytes:
     array = fields.array("token_type")
     if array is None:
-        return bytes([_NORMAL]) * n_ids
+        return bytes([NORMAL]) * n_ids
     if len(array) != n_ids:
         raise fields.fail("token_type", f"has {len(array)} entries, but there are {n_ids} tokens")
     try:
         types = np.asarray(array)
     except (ValueError, TypeError, OverflowError):
         types = np.empty(0)
-    if types.dtype.kind not in "iu" or types.ndim != 1 or types.min() < 0 or types.max() > _BYTE:
+    if types.dtype.kind not in "iu" or types.ndim != 1 or types.min() < 0 or types.max() > BYTE:
         raise fields.fail("token_type", "holds something else than the types 0 to 6")
     return types.astype(np.uint8).tobytes()
 
 
-def _load_byte_level(fields: _Fields, tokens: Sequence[Any], types: bytes) -> CodecTokenizer:
+def _read_byte_level(fields: _Fields, tokens: Sequence[Any], types: bytes) -> Vocabulary:
     name = fields.text("pre")
     pre = _PRES.get(name or "")
     if pre is None:
@@ -136,70 +157,56 @@ def _load_byte_level(fields: _Fields, tokens: Sequence[Any], types: bytes) -> Co
     merges = fields.array("merges")
     if merges is None:
         raise fields.fail("merges", "is missing")
-    try:
-        codec = Codec.byte_level(
-            _strings(tokens), types.translate(_kind_table()), _strings(merges), pre.splitter, pre.whole_word_first
-        )
-    except (ValueError, TypeError) as error:
-        raise TokenizerError(f"{fields.where}: {_PREFIX}tokens or merges: {error}") from None
-    return _finish(fields, codec, tokens, types, adds_bos=pre.adds_bos, space_first=False)
+    vocabulary = Vocabulary(
+        "bpe",
+        tokens,
+        types,
+        fields.where,
+        f"{_PREFIX}tokens or merges",
+        merges=merges,
+        splitter=pre.splitter,
+        whole_word_first=pre.whole_word_first,
+        unk_id=fields.sound_id("unknown_token_id", len(tokens)),
+    )
+    return _with_special(fields, vocabulary, adds_bos=pre.adds_bos)
 
 
-def _load_sentencepiece(fields: _Fields, tokens: Sequence[Any], types: bytes) -> CodecTokenizer:
+def _read_sentencepiece(fields: _Fields, tokens: Sequence[Any], types: bytes) -> Vocabulary:
     scores = fields.array("scores")
     if scores is None:
         raise fields.fail("scores", "is missing")
     space_first = fields.flag("add_space_prefix", True)
-    unknown = fields.token_id("unknown_token_id", len(tokens))
-    try:
-        codec = Codec.scored(
-            _strings(tokens),
-            types.translate(_kind_table()),
-            _to_list(scores),
-            space_first=space_first,
-            space_after_phrase=space_first,
-            unknown=-1 if unknown is None else unknown,
-        )
-    except (ValueError, TypeError) as error:
-        raise TokenizerError(f"{fields.where}: {_PREFIX}tokens or scores: {error}") from None
-    return _finish(fields, codec, tokens, types, adds_bos=True, space_first=space_first)
-
-
-def _finish(
-    fields: _Fields, codec: Codec, tokens: Sequence[Any], types: bytes, *, adds_bos: bool, space_first: bool
-) -> CodecTokenizer:
-    bos_id = fields.token_id("bos_token_id", len(tokens))
-    named = [fields.token_id(name, len(tokens)) for name in ("eos_token_id", "eot_token_id", "eom_token_id")]
-    ends = [token_id for token_id in named if token_id is not None]
-    special_ids: dict[str, int] = {}
-    by_id = np.frombuffer(types, np.uint8)
-    for token_id in np.flatnonzero((by_id >= _UNKNOWN) & (by_id <= _USER_DEFINED)).tolist():
-        text = _as_text(tokens[token_id])
-        codec.add_phrase(text, token_id, 0 if types[token_id] == _USER_DEFINED else SPECIAL)
-        if types[token_id] != _USER_DEFINED:
-            special_ids.setdefault(text, token_id)
-    prefix = (bos_id,) if bos_id is not None and fields.flag("add_bos_token", adds_bos) else ()
-    suffix = (ends[0],) if ends and fields.flag("add_eos_token", False) else ()
-    special = SpecialTokens(
-        bos_id, find_end_ids(special_ids, tuple(ends)), prefix, suffix, MappingProxyType(special_ids)
+    vocabulary = Vocabulary(
+        "spm",
+        tokens,
+        types,
+        fields.where,
+        f"{_PREFIX}tokens or scores",
+        scores=scores,
+        space_first=space_first,
+        space_after_added=space_first,
+        strips_first_space=space_first,
+        unk_id=fields.token_id("unknown_token_id", len(tokens)),
     )
-    return CodecTokenizer(codec, special, strips_first_space=space_first)
+    return _with_special(fields, vocabulary, adds_bos=True)
 
 
-def _kind_table() -> bytes:
-    return _KINDS + bytes(256 - len(_KINDS))
-
-
-def _as_text(value: str | bytes) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else value
-
-
-def _to_list(array: Sequence[Any]) -> list[Any]:
-    to_list = getattr(array, "tolist", None)
-    return to_list() if to_list is not None else list(array)
-
-
-def _strings(array: Sequence[Any]) -> Any:
-    """What the codec takes: one buffer with places where the array is such (no object for each string), else a list."""
-    arrays = getattr(array, "arrays", None)
-    return arrays() if arrays is not None else _to_list(array)
+def _with_special(fields: _Fields, vocabulary: Vocabulary, *, adds_bos: bool) -> Vocabulary:
+    n_ids, types = vocabulary.n_tokens, vocabulary.types
+    bos_id = fields.token_id("bos_token_id", n_ids)
+    named = [fields.token_id(name, n_ids) for name in ("eos_token_id", "eot_token_id", "eom_token_id")]
+    ends = tuple(token_id for token_id in named if token_id is not None)
+    by_id = np.frombuffer(types, np.uint8)
+    added = tuple(
+        AddedToken(vocabulary.token_text(token_id), token_id, 0 if types[token_id] == USER_DEFINED else SPECIAL)
+        for token_id in np.flatnonzero((by_id >= UNKNOWN) & (by_id <= USER_DEFINED)).tolist()
+    )
+    return replace(
+        vocabulary,
+        added=added,
+        bos_id=bos_id,
+        pad_id=fields.sound_id("padding_token_id", n_ids),
+        named_end_ids=ends,
+        prefix_ids=(bos_id,) if bos_id is not None and fields.flag("add_bos_token", adds_bos) else (),
+        suffix_ids=(ends[0],) if ends and fields.flag("add_eos_token", False) else (),
+    )

@@ -5,12 +5,21 @@ from __future__ import annotations
 import re
 import struct
 from pathlib import Path
-from types import MappingProxyType
 
-from gristmill._tokenizer import Codec
-from gristmill.tokenizer.core import CodecTokenizer, SpecialTokens
+from gristmill.tokenizer.build import make_tokenizer
+from gristmill.tokenizer.core import CodecTokenizer
 from gristmill.tokenizer.interface import TokenizerError
-from gristmill.tokenizer.kinds import BYTE, LITERAL, SPECIAL, TEXT
+from gristmill.tokenizer.kinds import SPECIAL
+from gristmill.tokenizer.vocabulary import (
+    BYTE,
+    CONTROL,
+    NORMAL,
+    SPACE_MARK,
+    UNKNOWN,
+    AddedToken,
+    Vocabulary,
+    as_text,
+)
 
 _UNK, _BOS, _EOS = 0, 1, 2
 _MAX_PIECE_BYTES = 4096
@@ -45,18 +54,29 @@ def read_pieces(path: Path, n_tokens: int | None) -> tuple[list[bytes], list[flo
 
 
 def load_llama2c(path: Path, n_tokens: int | None = None) -> CodecTokenizer:
-    """The tokenizer of a llama2.c checkpoint. Ids 0, 1 and 2 are <unk>, <s> and </s>; texts start with <s>."""
+    """The tokenizer of a llama2.c checkpoint."""
+    return make_tokenizer(read_llama2c(path, n_tokens))
+
+
+def read_llama2c(path: Path, n_tokens: int | None = None) -> Vocabulary:
+    """The vocabulary of a llama2.c checkpoint. Ids 0, 1 and 2 are <unk>, <s> and </s>; texts start with <s>."""
     pieces, scores = read_pieces(path, n_tokens)
-    kinds = bytearray(BYTE if _BYTE_PIECE.fullmatch(piece) else TEXT for piece in pieces)
-    kinds[_UNK] = kinds[_BOS] = kinds[_EOS] = LITERAL
-    texts = [piece.replace(b" ", "\u2581".encode()) for piece in pieces]
+    types = bytearray(BYTE if _BYTE_PIECE.fullmatch(piece) else NORMAL for piece in pieces)
+    types[:3] = bytes([UNKNOWN, CONTROL, CONTROL])
+    texts = [piece.replace(b" ", SPACE_MARK.encode()) for piece in pieces]
     texts[:3] = [piece.strip() for piece in pieces[:3]]
-    try:
-        codec = Codec.scored(texts, bytes(kinds), scores, space_first=True, space_after_phrase=False, unknown=_UNK)
-    except ValueError as error:
-        raise TokenizerError(f"{path}: {error}") from None
-    ids = {texts[i].decode(errors="replace"): i for i in (_UNK, _BOS, _EOS)}
-    for text, token_id in ids.items():
-        codec.add_phrase(text, token_id, SPECIAL)
-    special = SpecialTokens(_BOS, (_EOS,), prefix_ids=(_BOS,), ids=MappingProxyType(ids))
-    return CodecTokenizer(codec, special, strips_first_space=True)
+    return Vocabulary(
+        "spm",
+        texts,
+        bytes(types),
+        str(path),
+        "pieces or scores",
+        scores=scores,
+        space_first=True,
+        strips_first_space=True,
+        added=tuple(AddedToken(as_text(texts[i]), i, SPECIAL) for i in (_UNK, _BOS, _EOS)),
+        bos_id=_BOS,
+        unk_id=_UNK,
+        named_end_ids=(_EOS,),
+        prefix_ids=(_BOS,),
+    )

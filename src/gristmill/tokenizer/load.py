@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from gristmill.formats.checkpoint import Checkpoint
 from gristmill.tokenizer.interface import MissingTokenizerError, Tokenizer
+from gristmill.tokenizer.vocabulary import Vocabulary
 
 
 def load_tokenizer(checkpoint: Checkpoint, override: Path | None = None) -> Tokenizer:
@@ -14,21 +16,41 @@ def load_tokenizer(checkpoint: Checkpoint, override: Path | None = None) -> Toke
     Raises MissingTokenizerError when there is none, another TokenizerError when it is broken or not supported; the
     message names file and field.
     """
+    from gristmill.tokenizer.build import make_tokenizer
+
+    return make_tokenizer(_read(checkpoint, override))
+
+
+def vocabulary_of(checkpoint: Checkpoint, override: Path | None = None) -> Vocabulary | None:
+    """What `load_tokenizer` makes a tokenizer of, with the model's chat templates; None when there is none.
+
+    Raises TokenizerError or TemplateError when it is broken or not supported.
+    """
+    from gristmill.tokenizer.chat_files import read_model_templates
+
+    try:
+        vocabulary = _read(checkpoint, override)
+    except MissingTokenizerError:
+        return None
+    return replace(vocabulary, chat_templates=read_model_templates(checkpoint, override))
+
+
+def _read(checkpoint: Checkpoint, override: Path | None) -> Vocabulary:
     if override is None and checkpoint.format == "gguf":
         if "tokenizer.ggml.model" not in checkpoint.metadata:
             raise MissingTokenizerError(
                 f"{checkpoint.path}: the file has no vocabulary: give one with --tokenizer FILE"
             )
-        from gristmill.tokenizer.gguf_vocab import load_gguf_vocabulary  # what other kinds need takes 20 ms to import
+        from gristmill.tokenizer.gguf_vocab import read_gguf_vocabulary  # what other kinds need takes 20 ms to import
 
-        return load_gguf_vocabulary(checkpoint.metadata, str(checkpoint.path))
-    from gristmill.tokenizer.files import load_path
+        return read_gguf_vocabulary(checkpoint.metadata, str(checkpoint.path))
+    from gristmill.tokenizer.files import read_path
 
     n_tokens = _llama2c_vocabulary(checkpoint)
     if override is not None:
-        return load_path(override, n_tokens)
+        return read_path(override, n_tokens)
     folder = checkpoint.path if checkpoint.path.is_dir() else checkpoint.path.parent
-    return load_path(folder, n_tokens)
+    return read_path(folder, n_tokens)
 
 
 def _llama2c_vocabulary(checkpoint: Checkpoint) -> int | None:

@@ -7,17 +7,24 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 
-from gristmill._tokenizer import Codec
-from gristmill.tokenizer.core import CodecTokenizer, SpecialTokens
+from gristmill.tokenizer.build import make_tokenizer
+from gristmill.tokenizer.core import CodecTokenizer
 from gristmill.tokenizer.interface import TokenizerError
-from gristmill.tokenizer.kinds import AFTER_SPACING, BYTE, LITERAL, SPECIAL, TEXT
-from gristmill.tokenizer.special import find_end_ids
+from gristmill.tokenizer.kinds import AFTER_SPACING, SPECIAL
+from gristmill.tokenizer.vocabulary import (
+    BYTE,
+    CONTROL,
+    NORMAL,
+    UNKNOWN,
+    UNUSED,
+    USER_DEFINED,
+    AddedToken,
+    Vocabulary,
+    as_text,
+)
 
 _MAX_FILE_BYTES = 64 << 20
-_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = range(1, 7)
-_KINDS = MappingProxyType({_NORMAL: TEXT, _BYTE: BYTE})
 _BPE = 2
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
@@ -79,13 +86,13 @@ def _read_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 
 def _read_piece(data: bytes, model: _Model) -> None:
-    text, score, piece_type = b"", 0.0, _NORMAL
+    text, score, piece_type = b"", 0.0, NORMAL
     for number, value in _read_fields(data):
         if number == 1 and isinstance(value, bytes):
             text = value
         elif number == 2 and isinstance(value, bytes) and len(value) == 4:
             score = struct.unpack("<f", value)[0]
-        elif number == 3 and isinstance(value, int) and _NORMAL <= value <= _BYTE:
+        elif number == 3 and isinstance(value, int) and NORMAL <= value <= BYTE:
             piece_type = value
         elif number in (1, 2, 3):
             raise _MalformedError
@@ -112,10 +119,8 @@ def _refuse_unsupported(model: _Model, path: Path) -> None:
     """What changes the ids and is not implemented is refused by name."""
     if model.trainer_int(3, 1) != _BPE:
         raise TokenizerError(f"{path}: trainer_spec.model_type is {model.trainer_int(3, 1)}; supported is 2 (BPE)")
-    if _UNUSED in model.types:
-        raise TokenizerError(
-            f"{path}: piece {model.types.index(_UNUSED)} is of the type unused, which is not supported"
-        )
+    if UNUSED in model.types:
+        raise TokenizerError(f"{path}: piece {model.types.index(UNUSED)} is of the type unused, which is not supported")
     if model.trainer_int(24, 0):
         raise TokenizerError(f"{path}: trainer_spec.treat_whitespace_as_suffix is not supported")
     if model.normalizer.get(2):
@@ -127,43 +132,45 @@ def _refuse_unsupported(model: _Model, path: Path) -> None:
 
 
 def load_sentencepiece(path: Path, *, adds_bos: bool = True, adds_eos: bool = False) -> CodecTokenizer:
-    """The tokenizer of a SentencePiece BPE model. The file does not say whether texts start with BOS; Llama's do."""
+    """The tokenizer of a SentencePiece BPE model."""
+    return make_tokenizer(read_sentencepiece(path, adds_bos=adds_bos, adds_eos=adds_eos))
+
+
+def read_sentencepiece(path: Path, *, adds_bos: bool = True, adds_eos: bool = False) -> Vocabulary:
+    """The vocabulary of a SentencePiece BPE model. The file does not say whether texts start with BOS; Llama's do."""
     if path.stat().st_size > _MAX_FILE_BYTES:
         raise TokenizerError(f"{path}: has more than {_MAX_FILE_BYTES} bytes; this is no vocabulary")
     try:
         model = _read_model(path.read_bytes())
-        ids = [model.trainer_int(number, default) for number, default in ((40, 0), (41, 1), (42, 2))]
+        ids = [model.trainer_int(number, default) for number, default in ((40, 0), (41, 1), (42, 2), (43, -1))]
         _refuse_unsupported(model, path)
     except _MalformedError:
         raise TokenizerError(f"{path}: is no SentencePiece model, or is damaged") from None
     n_ids = len(model.texts)
-    if any(token_id >= n_ids for token_id in ids):
-        raise TokenizerError(f"{path}: trainer_spec has the unk, bos and eos ids {ids}, but there are {n_ids} pieces")
-    unk_id, bos_id, eos_id = (token_id if token_id >= 0 else None for token_id in ids)
-    space_first = model.asks(3, True)
-    try:
-        codec = Codec.scored(
-            model.texts,
-            bytes(_KINDS.get(piece_type, LITERAL) for piece_type in model.types),
-            model.scores,
-            space_first=space_first,
-            space_after_phrase=False,
-            unknown=-1 if unk_id is None else unk_id,
+    if any(token_id >= n_ids for token_id in ids[:3]):
+        raise TokenizerError(
+            f"{path}: trainer_spec has the unk, bos and eos ids {ids[:3]}, but there are {n_ids} pieces"
         )
-    except ValueError as error:
-        raise TokenizerError(f"{path}: {error}") from None
-    special_ids: dict[str, int] = {}
-    for token_id, piece_type in enumerate(model.types):
-        if piece_type in (_UNKNOWN, _CONTROL, _USER_DEFINED):
-            text = model.texts[token_id].decode(errors="replace")
-            codec.add_phrase(text, token_id, AFTER_SPACING if piece_type == _USER_DEFINED else SPECIAL)
-            if piece_type != _USER_DEFINED:
-                special_ids.setdefault(text, token_id)
-    special = SpecialTokens(
-        bos_id,
-        find_end_ids(special_ids, () if eos_id is None else (eos_id,)),
+    unk_id, bos_id, eos_id, pad_id = (token_id if 0 <= token_id < n_ids else None for token_id in ids)
+    space_first = model.asks(3, True)
+    return Vocabulary(
+        "spm",
+        model.texts,
+        bytes(model.types),
+        str(path),
+        "pieces or scores",
+        scores=model.scores,
+        space_first=space_first,
+        strips_first_space=space_first,
+        added=tuple(
+            AddedToken(as_text(model.texts[i]), i, AFTER_SPACING if piece_type == USER_DEFINED else SPECIAL)
+            for i, piece_type in enumerate(model.types)
+            if piece_type in (UNKNOWN, CONTROL, USER_DEFINED)
+        ),
+        bos_id=bos_id,
+        unk_id=unk_id,
+        pad_id=pad_id,
+        named_end_ids=() if eos_id is None else (eos_id,),
         prefix_ids=(bos_id,) if adds_bos and bos_id is not None else (),
         suffix_ids=(eos_id,) if adds_eos and eos_id is not None else (),
-        ids=MappingProxyType(special_ids),
     )
-    return CodecTokenizer(codec, special, strips_first_space=space_first)

@@ -28,12 +28,19 @@ class _KnownPatterns:
 
     def find(self, pattern: str) -> Splitter | None:
         """The native state machine of a pattern, by its exact text."""
+        return self._by_text().get(pattern)
+
+    def text(self, splitter: Splitter) -> str | None:
+        """The pattern of a native state machine."""
+        return next((text for text, known in self._by_text().items() if known is splitter), None)
+
+    def _by_text(self) -> dict[str, Splitter]:
         return {
             self.gpt2: Splitter.GPT2,
             self.qwen2: Splitter.QWEN2,
             self.llama3: Splitter.LLAMA3,
             self.o200k: Splitter.O200K,
-        }.get(pattern)
+        }
 
 
 KNOWN_PATTERNS = _KnownPatterns()

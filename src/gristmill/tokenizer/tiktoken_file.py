@@ -9,13 +9,13 @@ import gzip
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
-from gristmill._tokenizer import Codec, Splitter
-from gristmill.tokenizer.core import CodecTokenizer, SpecialTokens
+from gristmill._tokenizer import Splitter
+from gristmill.tokenizer.build import make_tokenizer
+from gristmill.tokenizer.core import CodecTokenizer
 from gristmill.tokenizer.interface import TokenizerError
-from gristmill.tokenizer.kinds import LITERAL, SPECIAL, TEXT
-from gristmill.tokenizer.special import find_end_ids
+from gristmill.tokenizer.kinds import SPECIAL
+from gristmill.tokenizer.vocabulary import CONTROL, NORMAL, AddedToken, Vocabulary
 
 _MAX_FILE_BYTES = 64 << 20
 _MAX_RANK = 1 << 22
@@ -122,6 +122,11 @@ def _read_limited(path: Path) -> bytes:
 
 def load_tiktoken(path: Path) -> CodecTokenizer:
     """The tokenizer of gpt-oss (o200k with the tokens of Harmony) or of Meta's Llama 3."""
+    return make_tokenizer(read_tiktoken(path))
+
+
+def read_tiktoken(path: Path) -> Vocabulary:
+    """The vocabulary of gpt-oss (o200k with the tokens of Harmony) or of Meta's Llama 3."""
     texts = read_ranks(path)
     family = _find_family(len(texts))
     if family is None:
@@ -129,20 +134,18 @@ def load_tiktoken(path: Path) -> CodecTokenizer:
             f"{path}: has {len(texts)} ranks; known are 199998 (o200k, gpt-oss) and 128000 (Llama 3): "
             "give a tokenizer.json or a GGUF file"
         )
-    kinds = bytes([TEXT]) * len(texts)
-    extra = {token_id: text.encode() for text, token_id in reversed(family.special.items())}
+    extra = {token_id: text.encode() for text, token_id in family.special.items()}  # of two names the later one
     more = [extra[token_id] for token_id in range(len(texts), max(extra) + 1)]
-    try:
-        codec = Codec.ranked([*texts, *more], kinds + bytes([LITERAL]) * len(more), family.splitter)
-    except ValueError as error:
-        raise TokenizerError(f"{path}: {error}") from None
-    for text, token_id in family.special.items():
-        codec.add_phrase(text, token_id, SPECIAL)
     bos_id = family.special[family.bos]
-    special = SpecialTokens(
-        bos_id,
-        find_end_ids(family.special, ()),
+    return Vocabulary(
+        "bpe",
+        [*texts, *more],
+        bytes([NORMAL]) * len(texts) + bytes([CONTROL]) * len(more),
+        str(path),
+        "ranks",
+        is_ranked=True,
+        splitter=family.splitter,
+        added=tuple(AddedToken(text, token_id, SPECIAL) for text, token_id in family.special.items()),
+        bos_id=bos_id,
         prefix_ids=(bos_id,) if family.adds_bos else (),
-        ids=MappingProxyType(family.special),
     )
-    return CodecTokenizer(codec, special)

@@ -4,22 +4,30 @@ Format: github.com/huggingface/tokenizers (serialized normalizers, pre_tokenizer
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
+from typing import Any
 
-from gristmill._tokenizer import Codec, Splitter
-from gristmill.tokenizer.core import CodecTokenizer, SpecialTokens
+from gristmill._tokenizer import Splitter
+from gristmill.tokenizer.build import make_tokenizer
+from gristmill.tokenizer.core import CodecTokenizer
 from gristmill.tokenizer.interface import TokenizerError
 from gristmill.tokenizer.json_fields import Fields, read_json
-from gristmill.tokenizer.kinds import BYTE, LEFT_STRIP, LITERAL, RIGHT_STRIP, SINGLE_WORD, SPECIAL, TEXT
-from gristmill.tokenizer.normalize import nfc
-from gristmill.tokenizer.special import find_end_ids
-from gristmill.tokenizer.split import KNOWN_PATTERNS, make_splitter
+from gristmill.tokenizer.kinds import LEFT_STRIP, RIGHT_STRIP, SINGLE_WORD, SPECIAL
+from gristmill.tokenizer.split import KNOWN_PATTERNS
+from gristmill.tokenizer.vocabulary import (
+    BYTE,
+    CONTROL,
+    NORMAL,
+    SPACE_MARK,
+    UNUSED,
+    USER_DEFINED,
+    AddedToken,
+    Vocabulary,
+)
 
 _MAX_ID = 1 << 22
-_SPACE_MARK = "\u2581"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +37,7 @@ class ModelFiles:
     bos: str | None = None
     eos_ids: tuple[int, ...] = ()
     eos: str | None = None
+    pad: str | None = None
     adds_bos: bool | None = None
     adds_eos: bool | None = None
 
@@ -39,35 +48,50 @@ class _Steps:
 
     byte_level: bool
     splitter: Splitter = Splitter.NONE
-    split: Callable[[str], list[str]] | None = None
-    normalize: Callable[[str], str] | None = None
+    patterns: tuple[str, ...] = ()
+    nfc: bool = False
     space_first: bool = False
     space_each: bool = False  # also in front of text that follows an added token
     space_unless_there: bool = False
 
 
 def load_tokenizer_json(path: Path, beside: ModelFiles | None = None) -> CodecTokenizer:
-    """The tokenizer of a tokenizer.json with a BPE model. Raises TokenizerError naming the field that is not usable."""
+    """The tokenizer of a tokenizer.json with a BPE model."""
+    return make_tokenizer(read_tokenizer_json(path, beside))
+
+
+def read_tokenizer_json(path: Path, beside: ModelFiles | None = None) -> Vocabulary:
+    """The vocabulary of a tokenizer.json with a BPE model. Raises TokenizerError naming the field that is unusable."""
     fields = read_json(path)
     model = fields.child("model")
     _check_model(model)
     steps = _read_steps(fields)
-    added = list(_read_added(fields))
-    texts, kinds = _read_vocabulary(model, added, byte_level=steps.byte_level)
-    codec = _build(model, texts, kinds, steps)
-    special_ids: dict[str, int] = {}
-    for token in added:
-        codec.add_phrase(token.text, token.token_id, token.flags)
-        if token.flags & SPECIAL:
-            special_ids[token.text] = token.token_id
-    special = _read_special(fields, special_ids, beside or ModelFiles(), codec.n_ids)
-    return CodecTokenizer(
-        codec,
-        special,
+    added = tuple(_read_added(fields))
+    texts, types = _read_vocabulary(model, added, byte_level=steps.byte_level)
+    whole_word_first = model.flag("ignore_merges", False)
+    unk_id = None
+    if not steps.byte_level:
+        _check_char_level(model, whole_word_first)
+        unk_id = _find_unknown(model)
+    vocabulary = Vocabulary(
+        "bpe" if steps.byte_level else "spm",
+        texts,
+        types,
+        str(path),
+        "$.model.vocab or merges",
+        merges=_read_merges(model),
+        splitter=steps.splitter,
+        patterns=steps.patterns,
+        whole_word_first=whole_word_first,
+        nfc=steps.nfc,
+        space_first=steps.space_first,
+        space_after_added=steps.space_each,
+        space_unless_there=steps.space_unless_there,
         strips_first_space=_strips_first_space(fields),
-        normalize=steps.normalize,
-        split=steps.split,
+        added=added,
+        unk_id=unk_id,
     )
+    return _with_special(fields, vocabulary, beside or ModelFiles())
 
 
 def _check_model(model: Fields) -> None:
@@ -80,20 +104,13 @@ def _check_model(model: Fields) -> None:
             raise model.fail(name, f"is {model.get(name)!r:.80}; not supported")
 
 
-@dataclass(frozen=True, slots=True)
-class _Added:
-    token_id: int
-    text: str
-    flags: int
-
-
-def _read_added(fields: Fields) -> Iterator[_Added]:
+def _read_added(fields: Fields) -> Iterator[AddedToken]:
     for token in fields.children("added_tokens"):
         flags = SPECIAL if token.flag("special", False) else 0
         flags |= LEFT_STRIP if token.flag("lstrip", False) else 0
         flags |= RIGHT_STRIP if token.flag("rstrip", False) else 0
         flags |= SINGLE_WORD if token.flag("single_word", False) else 0
-        yield _Added(_check_id(token, "id", token.get("id")), token.need_text("content"), flags)
+        yield AddedToken(token.need_text("content"), _check_id(token, "id", token.get("id")), flags)
 
 
 def _check_id(fields: Fields, name: str, value: object) -> int:
@@ -102,8 +119,8 @@ def _check_id(fields: Fields, name: str, value: object) -> int:
     return value
 
 
-def _read_vocabulary(model: Fields, added: list[_Added], *, byte_level: bool) -> tuple[list[str], bytes]:
-    """Texts by id and their kinds; ids that nobody has are empty."""
+def _read_vocabulary(model: Fields, added: tuple[AddedToken, ...], *, byte_level: bool) -> tuple[list[str], bytes]:
+    """Texts by id and their types; ids that nobody has are empty and unused."""
     vocabulary = model.get("vocab")
     if not isinstance(vocabulary, dict) or not vocabulary:
         raise model.fail("vocab", "is missing or no object of tokens and ids")
@@ -111,55 +128,42 @@ def _read_vocabulary(model: Fields, added: list[_Added], *, byte_level: bool) ->
         _check_id(model, f"vocab[{text!r:.80}]", token_id)
     n_ids = 1 + max(max(vocabulary.values()), max((token.token_id for token in added), default=0))
     texts = [""] * n_ids
-    kinds = bytearray([LITERAL]) * n_ids
+    types = bytearray([UNUSED]) * n_ids
     for text, token_id in vocabulary.items():
-        if kinds[token_id] != LITERAL:
+        if types[token_id] != UNUSED:
             raise model.fail("vocab", f"gives the id {token_id} to {texts[token_id]!r:.80} and to {text!r:.80}")
         texts[token_id] = text
-        kinds[token_id] = TEXT
+        types[token_id] = NORMAL
     if not byte_level and model.flag("byte_fallback", False):
         for byte in range(256):
             token_id = vocabulary.get(f"<0x{byte:02X}>")
             if token_id is not None:
-                kinds[token_id] = BYTE
+                types[token_id] = BYTE
     for token in added:
-        if kinds[token.token_id] == LITERAL or token.flags & SPECIAL:
+        if types[token.token_id] == UNUSED or token.flags & SPECIAL:
             texts[token.token_id] = token.text
-            kinds[token.token_id] = LITERAL
-    return texts, bytes(kinds)
+            types[token.token_id] = CONTROL if token.flags & SPECIAL else USER_DEFINED
+    return texts, bytes(types)
 
 
-def _build(model: Fields, texts: list[str], kinds: bytes, steps: _Steps) -> Codec:
+def _read_merges(model: Fields) -> list[Any]:
     merges = model.get("merges")
     if not isinstance(merges, list):
         raise model.fail("merges", "is missing or no list")
-    whole_word_first = model.flag("ignore_merges", False)
-    try:
-        if steps.byte_level:
-            return Codec.byte_level(texts, kinds, merges, steps.splitter, whole_word_first)
-        if whole_word_first:
-            raise model.fail("ignore_merges", "is only supported for byte-level models")
-        if not model.flag("byte_fallback", False) and not model.flag("fuse_unk", False):
-            raise model.fail("fuse_unk", "= false is only supported with byte_fallback")
-        unknown = model.text("unk_token")
-        return Codec.char_level(
-            texts,
-            kinds,
-            merges,
-            space_first=steps.space_first,
-            space_after_phrase=steps.space_each,
-            space_unless_there=steps.space_unless_there,
-            unknown=-1 if unknown is None else _find_unknown(model, unknown),
-        )
-    except UnicodeEncodeError:
-        raise model.fail("vocab", "or merges hold a lone surrogate") from None
-    except TokenizerError:
-        raise
-    except (ValueError, TypeError) as error:
-        raise model.fail("vocab", f"or merges: {error}") from None
+    return merges
 
 
-def _find_unknown(model: Fields, text: str) -> int:
+def _check_char_level(model: Fields, whole_word_first: bool) -> None:
+    if whole_word_first:
+        raise model.fail("ignore_merges", "is only supported for byte-level models")
+    if not model.flag("byte_fallback", False) and not model.flag("fuse_unk", False):
+        raise model.fail("fuse_unk", "= false is only supported with byte_fallback")
+
+
+def _find_unknown(model: Fields) -> int | None:
+    text = model.text("unk_token")
+    if text is None:
+        return None
     token_id = model.get("vocab").get(text)
     if token_id is None:
         raise model.fail("unk_token", f"is {text!r:.80}, which the vocabulary does not hold")
@@ -178,11 +182,10 @@ def _read_steps(fields: Fields) -> _Steps:
 
 
 def _read_byte_level(normalizers: list[Fields], pre_tokenizers: list[Fields]) -> _Steps:
-    normalize = None
     for normalizer in normalizers:
         if normalizer.text("type") != "NFC":
             raise normalizer.fail("type", f"is {normalizer.text('type')!r}; supported is 'NFC'")
-        normalize = nfc
+    nfc = bool(normalizers)
     *splits, last = pre_tokenizers
     if last.text("type") != "ByteLevel":
         raise last.fail("type", "comes after ByteLevel; supported are Split steps and then ByteLevel")
@@ -191,16 +194,10 @@ def _read_byte_level(normalizers: list[Fields], pre_tokenizers: list[Fields]) ->
     patterns = [_read_split(split) for split in splits]
     if last.flag("use_regex", True):
         patterns.append(KNOWN_PATTERNS.gpt2)
-    if not patterns:
-        return _Steps(True, Splitter.NONE, normalize=normalize)
     native = KNOWN_PATTERNS.find(patterns[0]) if len(patterns) == 1 else None
     if native is not None:
-        return _Steps(True, native, normalize=normalize)
-    try:
-        split = make_splitter(patterns)
-    except ValueError as error:
-        raise splits[0].fail("pattern", f"is no regular expression that is understood: {error}") from None
-    return _Steps(True, Splitter.NONE, split=split, normalize=normalize)
+        return _Steps(True, native, nfc=nfc)
+    return _Steps(True, patterns=tuple(patterns), nfc=nfc)
 
 
 def _read_split(split: Fields) -> str:
@@ -216,7 +213,7 @@ def _read_char_level(normalizers: list[Fields], pre_tokenizers: list[Fields]) ->
     prepends = replaces = False
     for normalizer in normalizers:
         kind = normalizer.text("type")
-        if kind == "Prepend" and normalizer.text("prepend") == _SPACE_MARK and not replaces:
+        if kind == "Prepend" and normalizer.text("prepend") == SPACE_MARK and not replaces:
             prepends = True
         elif kind == "Replace" and _is_space_replacement(normalizer):
             replaces = True
@@ -229,7 +226,7 @@ def _read_char_level(normalizers: list[Fields], pre_tokenizers: list[Fields]) ->
     meta = pre_tokenizers[0]
     if len(pre_tokenizers) > 1 or meta.text("type") != "Metaspace" or prepends or replaces:
         raise meta.fail("type", f"is {meta.text('type')!r}; supported are ByteLevel and a lone Metaspace")
-    if meta.text("replacement", _SPACE_MARK) != _SPACE_MARK or meta.flag("split", True):
+    if meta.text("replacement", SPACE_MARK) != SPACE_MARK or meta.flag("split", True):
         raise meta.fail("split", "must be false, with U+2581 as the replacement")
     scheme = meta.text("prepend_scheme", "always")
     if scheme not in ("always", "first", "never"):
@@ -238,7 +235,7 @@ def _read_char_level(normalizers: list[Fields], pre_tokenizers: list[Fields]) ->
 
 
 def _is_space_replacement(normalizer: Fields) -> bool:
-    return normalizer.child("pattern").text("String") == " " and normalizer.text("content") == _SPACE_MARK
+    return normalizer.child("pattern").text("String") == " " and normalizer.text("content") == SPACE_MARK
 
 
 def _strips_first_space(fields: Fields) -> bool:
@@ -251,7 +248,8 @@ def _strips_first_space(fields: Fields) -> bool:
     return False
 
 
-def _read_special(fields: Fields, special_ids: Mapping[str, int], beside: ModelFiles, n_ids: int) -> SpecialTokens:
+def _with_special(fields: Fields, vocabulary: Vocabulary, beside: ModelFiles) -> Vocabulary:
+    special_ids = vocabulary.special_ids
     prefix, suffix = _read_template(fields)
     bos_id = special_ids.get(beside.bos) if beside.bos is not None else (prefix[0] if prefix else None)
     eos_id = special_ids.get(beside.eos) if beside.eos is not None else None
@@ -261,12 +259,19 @@ def _read_special(fields: Fields, special_ids: Mapping[str, int], beside: ModelF
     if beside.adds_eos is not None and eos_id is not None:
         suffix = tuple(token_id for token_id in suffix if token_id != eos_id)
         suffix = (*suffix, eos_id) if beside.adds_eos else suffix
+    n_ids = vocabulary.n_tokens
     if any(token_id >= n_ids for token_id in (*prefix, *suffix, *beside.eos_ids)):
         raise TokenizerError(
             f"{fields.where}: post_processor or eos_token_id name an id outside of the vocabulary of {n_ids} tokens"
         )
-    ends = (*(() if eos_id is None else (eos_id,)), *beside.eos_ids)
-    return SpecialTokens(bos_id, find_end_ids(special_ids, ends), prefix, suffix, MappingProxyType(dict(special_ids)))
+    return replace(
+        vocabulary,
+        bos_id=bos_id,
+        pad_id=special_ids.get(beside.pad) if beside.pad is not None else None,
+        named_end_ids=tuple(dict.fromkeys((*(() if eos_id is None else (eos_id,)), *beside.eos_ids))),
+        prefix_ids=prefix,
+        suffix_ids=suffix,
+    )
 
 
 def _read_template(fields: Fields) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "build.h"
+#include "train_bpe.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -170,6 +171,47 @@ nb::list find_phrases(const Codec& codec, const nb::str& text, bool with_special
   return all;
 }
 
+using gristmill::BpeTrainer;
+using gristmill::PieceCharacter;
+using gristmill::WordCounts;
+
+void count_words(WordCounts& words, const nb::str& text) {
+  const std::string_view utf8 = view(text, "text", 0);
+  nb::gil_scoped_release release;
+  words.add(utf8);
+}
+
+nb::list list_characters(const WordCounts& words) {
+  nb::list all;
+  for (const auto& [code_point, count] : words.count_characters()) all.append(nb::make_tuple(code_point, count));
+  return all;
+}
+
+nb::list list_words(const WordCounts& words) {
+  nb::list all;
+  for (uint32_t i = 0; i < words.n_words(); ++i) {
+    const std::string_view word = words.word(i);
+    all.append(nb::make_tuple(nb::str(word.data(), word.size()), words.count(i)));
+  }
+  return all;
+}
+
+std::unique_ptr<BpeTrainer> make_trainer(const WordCounts& words,
+                                         const std::vector<std::tuple<uint32_t, int16_t, bool>>& characters,
+                                         uint32_t max_characters) {
+  std::vector<PieceCharacter> all;
+  all.reserve(characters.size());
+  for (const auto& [code_point, script, stays_alone] : characters) all.push_back({code_point, script, stays_alone});
+  nb::gil_scoped_release release;
+  return std::make_unique<BpeTrainer>(words, all, max_characters);
+}
+
+nb::list list_pieces(const BpeTrainer& trainer) {
+  nb::list all;
+  for (const std::string& piece : trainer.pieces()) all.append(nb::str(piece.data(), piece.size()));
+  return all;
+}
+
 }  // namespace
 
 NB_MODULE(_tokenizer, m) {
@@ -239,4 +281,18 @@ NB_MODULE(_tokenizer, m) {
             return nb::bytes(bytes.data(), bytes.size());
           },
           "id"_a);
+
+  nb::class_<WordCounts>(m, "WordCounts")
+      .def(nb::init<>())
+      .def("add", &count_words, "text"_a)
+      .def("absorb", &WordCounts::absorb, "other"_a, nb::call_guard<nb::gil_scoped_release>())
+      .def_prop_ro("n_words", &WordCounts::n_words)
+      .def_prop_ro("n_bytes", &WordCounts::n_bytes)
+      .def("characters", &list_characters)
+      .def("words", &list_words);
+
+  nb::class_<BpeTrainer>(m, "BpeTrainer")
+      .def_static("make", &make_trainer, "words"_a, "characters"_a, "max_characters"_a)
+      .def("add_pieces", &BpeTrainer::add_pieces, "n"_a, nb::call_guard<nb::gil_scoped_release>())
+      .def("pieces", &list_pieces);
 }

@@ -1,0 +1,152 @@
+"""Any dense checkpoint as a folder in Hugging Face's layout: config.json, model.safetensors, the tokenizer's files."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gristmill.convert.job import Job
+from gristmill.convert.parts import list_parts
+from gristmill.convert.rope import find_llama3, read_rope
+from gristmill.formats.checkpoint import bad_file
+from gristmill.formats.qtypes import QType
+from gristmill.formats.safetensors import CONFIG_NAME
+from gristmill.formats.write_file import new_folder
+from gristmill.formats.write_safetensors import safetensors_bytes, write_safetensors
+from gristmill.models import rope as angles
+from gristmill.models.families import names_in
+
+_DTYPES = {QType.F32: "float32", QType.F16: "float16", QType.BF16: "bfloat16"}
+_CLASSES = {
+    "llama": "LlamaForCausalLM",
+    "mistral": "MistralForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+}
+_COPIED = (  # beside the weights, whatever belongs to the tokenizer and to chats
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "tokenizer.model",
+    "vocab.json", "merges.txt", "generation_config.json", "chat_template.jinja", "chat_template.json",
+)  # fmt: skip
+_TEMPLATES = "additional_chat_templates"
+
+
+def write(job: Job, qtype: QType) -> int:
+    """Write the folder job.out with every tensor as `qtype`, F32, F16 or BF16; its size."""
+    if job.config.arch not in _CLASSES:
+        problem = f"is {job.config.arch}, whose experts safetensors folders keep in MXFP4, which is not written yet"
+        raise bad_file(job.checkpoint.path, "architecture", problem, "write GGUF: give OUT the ending .gguf")
+    parts = list_parts(job.checkpoint, job.config, names_in("safetensors", job.config.arch))
+    tensors = [job.tensor(part, qtype) for part in parts]
+    biases = [part.name for part in parts if part.name.endswith(".bias")]
+    config = _config(job, qtype, biases)
+    with new_folder(job.out, safetensors_bytes(tensors)) as folder:
+        write_safetensors(folder / "model.safetensors", tensors)
+        (folder / CONFIG_NAME).write_text(json.dumps(config, indent=2) + "\n")
+        if job.vocabulary is not None:
+            from gristmill.tokenizer.write import write_tokenizer_json
+
+            write_tokenizer_json(job.vocabulary, folder / "tokenizer.json")
+        elif job.checkpoint.format == "safetensors":
+            _copy_tokenizer(job.checkpoint.path, folder)
+        return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def _copy_tokenizer(source: Path, folder: Path) -> None:
+    source = source if source.is_dir() else source.parent
+    for name in _COPIED:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, folder / name)
+    if (source / _TEMPLATES).is_dir():
+        shutil.copytree(source / _TEMPLATES, folder / _TEMPLATES)
+
+
+def _config(job: Job, qtype: QType, biases: list[str]) -> dict[str, Any]:
+    """config.json, as transformers 4 wrote it and 5 reads it; of a folder its own, with another number type."""
+    dtype = _DTYPES[qtype]
+    if job.checkpoint.format == "safetensors" and job.checkpoint.metadata:
+        given = {key: value for key, value in job.checkpoint.metadata.items() if key != "torch_dtype"}
+        return given | {"dtype": dtype}
+    c = job.config
+    windows = [window for window in c.windows if window]
+    arch = "mistral" if c.arch == "llama" and windows else c.arch
+    fields: dict[str, Any] = {
+        "architectures": [_CLASSES[arch]],
+        "model_type": arch,
+        "vocab_size": c.vocab_size,
+        "hidden_size": c.d_model,
+        "intermediate_size": c.d_ff,
+        "num_hidden_layers": c.n_layers,
+        "num_attention_heads": c.n_heads,
+        "num_key_value_heads": c.n_kv_heads,
+        "head_dim": c.head_dim,
+        "hidden_act": "silu",
+        "max_position_embeddings": c.max_context,
+        "rms_norm_eps": float(str(np.float32(c.norm_eps))),
+        "tie_word_embeddings": c.tied_head,
+        "torch_dtype": dtype,
+    }
+    if job.vocabulary is not None:
+        ends = job.vocabulary.eos_ids
+        named = list(ends) if len(ends) > 1 else ends[0] if ends else None
+        fields |= {"bos_token_id": job.vocabulary.bos_id, "eos_token_id": named}
+    return fields | _rope(job) | _windows(job, arch) | _bias_flags(job, arch, biases)
+
+
+def _rope(job: Job) -> dict[str, Any]:
+    c = job.config
+    rope = read_rope(job.checkpoint, c)
+    scaling: dict[str, Any] | None = None
+    if rope.kind == "linear":
+        scaling = {"rope_type": "linear", "factor": rope.factor}
+    elif rope.kind == "yarn":
+        scaling = {
+            "rope_type": "yarn",
+            "factor": rope.factor,
+            "original_max_position_embeddings": rope.original_context,
+            "beta_fast": rope.beta_fast,
+            "beta_slow": rope.beta_slow,
+        }
+        if not rope.truncate:
+            scaling["truncate"] = False
+        if abs(rope.scale / angles.yarn_scale(rope.factor) - 1) > 1e-6:
+            scaling["attention_factor"] = rope.scale
+    elif rope.kind == "llama3":
+        rope = find_llama3(job.checkpoint, rope, c.head_dim)
+        scaling = {
+            "rope_type": "llama3",
+            "factor": rope.factor,
+            "low_freq_factor": rope.low,
+            "high_freq_factor": rope.high,
+            "original_max_position_embeddings": rope.original_context,
+        }
+    return {"rope_theta": rope.theta, "rope_scaling": scaling}
+
+
+def _windows(job: Job, arch: str) -> dict[str, Any]:
+    windows = job.config.windows
+    if not any(windows):
+        return {"sliding_window": None} if arch == "mistral" else {}
+    if arch == "mistral" or len(set(windows)) > 1:
+        return {"sliding_window": max(windows)} | (
+            {"layer_types": ["sliding_attention" if w else "full_attention" for w in windows]}
+            if len(set(windows)) > 1
+            else {}
+        )
+    return {"use_sliding_window": True, "sliding_window": windows[0], "max_window_layers": 0}
+
+
+def _bias_flags(job: Job, arch: str, biases: list[str]) -> dict[str, Any]:
+    """Qwen2 always has biases on q, k and v; of the others some may have them on all of attention, and must say so."""
+    parts = {name.rsplit(".", 2)[-2] for name in biases}
+    if arch == "qwen2" and parts <= {"q_proj", "k_proj", "v_proj"}:
+        return {}
+    if arch in ("llama", "qwen3") and parts in (set(), {"q_proj", "k_proj", "v_proj", "o_proj"}):
+        return {"attention_bias": bool(parts)}
+    if not parts:
+        return {}
+    problem = f"has biases on {', '.join(sorted(parts))}, which config.json cannot say for {arch}"
+    raise bad_file(job.checkpoint.path, "tensors", problem, "write GGUF instead")

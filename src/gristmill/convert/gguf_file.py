@@ -1,0 +1,144 @@
+"""Any checkpoint as GGUF: its key-values as llama.cpp's loaders ask for them, its tensors in the types of a mixture."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gristmill.convert.job import Job
+from gristmill.convert.parts import Part, list_parts
+from gristmill.convert.rope import read_rope
+from gristmill.formats.checkpoint import Weight, bad_file
+from gristmill.formats.qtypes import QType
+from gristmill.formats.write_gguf import write_gguf
+from gristmill.formats.write_gguf_raw import raw_values, without_split
+from gristmill.formats.write_types import Mixture
+from gristmill.models import rope as angles
+from gristmill.models.families import names_in
+
+logger = logging.getLogger(__name__)
+
+_QUANTIZATION_VERSION = 2
+_ARCHS = {"mistral": "llama"}  # what llama.cpp calls by another name
+
+
+def write(job: Job, label: str | None) -> int:
+    """Write job.out; its size. label: one of CONVERT_TYPES, None to keep the types that GGUF has."""
+    config = job.config
+    arch = _ARCHS.get(config.arch, config.arch)
+    rope = read_rope(job.checkpoint, config)
+    parts = list_parts(job.checkpoint, config, names_in("gguf", arch))
+    if rope.divisors is not None:
+        parts.insert(0, _frequencies(rope.divisors))
+    mixture = Mixture(
+        label, config.n_layers, config.tied_head, config.moe is not None, config.n_kv_heads < config.n_heads
+    )
+    types = {part.name: mixture.type_of(part.name, part.shape, part.qtype) for part in parts}
+    _warn_of_losses(job.checkpoint.path, parts, types)
+    tensors = [job.tensor(part, types[part.name]) for part in parts]
+    file_type = mixture.file_type()
+    metadata = _copied(job.checkpoint.path) if job.checkpoint.format == "gguf" else _described(job, arch)
+    if file_type is None:
+        file_type = metadata.pop("general.file_type", None)
+    if file_type is not None:
+        metadata["general.file_type"] = file_type
+    if any(not tensor.qtype.is_float for tensor in tensors):
+        metadata["general.quantization_version"] = _QUANTIZATION_VERSION
+    if job.vocabulary is not None:
+        from gristmill.tokenizer.write import to_gguf_metadata
+
+        metadata = {key: value for key, value in metadata.items() if not key.startswith("tokenizer.")}
+        metadata |= to_gguf_metadata(job.vocabulary)
+    return write_gguf(job.out, metadata, tensors)
+
+
+def _copied(path: Path) -> dict[str, Any]:
+    values: dict[str, Any] = dict(without_split(raw_values(path)))
+    values.pop("general.alignment", None)  # what is written has the usual one
+    return values
+
+
+def _described(job: Job, arch: str) -> dict[str, Any]:
+    """The key-values of a model that was no GGUF."""
+    c = job.config
+    keys: dict[str, Any] = {
+        "vocab_size": c.vocab_size,
+        "block_count": c.n_layers,
+        "context_length": c.max_context,
+        "embedding_length": c.d_model,
+        "feed_forward_length": c.d_ff,
+        "attention.head_count": c.n_heads,
+        "attention.head_count_kv": c.n_kv_heads,
+        "attention.key_length": c.head_dim,
+        "attention.value_length": c.head_dim,
+        "attention.layer_norm_rms_epsilon": float(c.norm_eps),
+        "rope.dimension_count": c.head_dim,
+    }
+    if c.moe is not None:
+        keys |= {
+            "expert_count": c.moe.n_experts,
+            "expert_used_count": c.moe.n_active,
+            "expert_feed_forward_length": c.d_ff,
+        }
+    keys |= _windows(job) | _rope(job)
+    general: dict[str, Any] = {"general.architecture": arch, "general.type": "model", "general.name": job.name}
+    return general | {f"{arch}.{key}": value for key, value in keys.items()}
+
+
+def _windows(job: Job) -> dict[str, Any]:
+    windows = job.config.windows
+    if not any(windows):
+        return {}
+    usual = tuple(0 if job.config.arch == "gpt-oss" and i % 2 else windows[0] for i in range(len(windows)))
+    if windows != usual:
+        problem = "have sliding windows in an order that GGUF cannot say"
+        raise bad_file(job.checkpoint.path, "layers", problem, "write a safetensors folder instead")
+    return {"attention.sliding_window": windows[0]}
+
+
+def _rope(job: Job) -> dict[str, Any]:
+    rope, arch = read_rope(job.checkpoint, job.config), job.config.arch
+    keys: dict[str, Any] = {"rope.freq_base": rope.theta}
+    if rope.kind in ("linear", "yarn"):
+        keys |= {"rope.scaling.type": rope.kind, "rope.scaling.factor": rope.factor}
+    if rope.kind == "yarn":
+        if rope.truncate == (arch == "gpt-oss"):
+            problem = f"has YaRN with truncate {rope.truncate}, which GGUF cannot say for {arch}"
+            raise bad_file(job.checkpoint.path, "rope_scaling", problem, "write a safetensors folder instead")
+        keys |= {
+            "rope.scaling.original_context_length": rope.original_context,
+            "rope.scaling.yarn_beta_fast": rope.beta_fast,
+            "rope.scaling.yarn_beta_slow": rope.beta_slow,
+        }
+        attention = rope.scale / angles.yarn_scale(rope.factor)
+        if abs(attention - 1) > 1e-6:
+            keys["rope.scaling.attn_factor"] = attention
+    return keys
+
+
+def _frequencies(divisors: tuple[float, ...]) -> Part:
+    values = np.array(divisors, dtype="<f4")
+    weight = Weight("rope_freqs.weight", values.view(np.uint8), QType.F32, values.shape)
+    return Part(weight.name, weight.qtype, weight.shape, lambda: weight)
+
+
+def _warn_of_losses(path: Path, parts: list[Part], types: dict[str, QType]) -> None:
+    """Numbers that are rounded a second time are worse than those of a file made from the original."""
+    again: Counter[tuple[str, str]] = Counter()
+    for part in parts:
+        target = types[part.name]
+        stored = QType.MXFP4 if part.qtype is QType.MXFP4_SPLIT else part.qtype
+        if not stored.is_float and not target.is_float and target is not stored:
+            again[stored.label, target.label] += 1
+    for (before, after), n in again.items():
+        logger.warning(
+            "%s: %d tensors go from %s to %s and lose twice; converted from the original model they would lose once",
+            path.name,
+            n,
+            before,
+            after,
+        )

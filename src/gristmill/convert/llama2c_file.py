@@ -1,0 +1,85 @@
+"""A Llama 2 model as llama2.c's `.bin`; whatever that program takes for granted and the model has not is refused."""
+
+from __future__ import annotations
+
+import filecmp
+import logging
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from gristmill.convert.job import Job
+from gristmill.convert.parts import list_parts
+from gristmill.convert.rope import read_rope
+from gristmill.formats.checkpoint import ModelFormatError, bad_file
+from gristmill.formats.qtypes import QType
+from gristmill.formats.write_llama2c import Llama2cShape, write_llama2c
+from gristmill.models.families import names_in
+
+logger = logging.getLogger(__name__)
+
+_TOKENIZER = "tokenizer.bin"
+_THETA, _EPS = 10000.0, 1e-5
+
+
+def write(job: Job, version: int) -> int:
+    """Write job.out as version 0, 1 or 2; its size. The vocabulary goes to tokenizer.bin beside it."""
+    _check(job)
+    c = job.config
+    parts = {part.name: part for part in list_parts(job.checkpoint, c, names_in("llama2c", c.arch))}
+    if biases := [name for name in parts if name.endswith(".bias")]:
+        raise _refuse(job, f"has biases ({biases[0]})")
+    shape = Llama2cShape(
+        c.d_model, c.d_ff, c.n_layers, c.n_heads, c.n_kv_heads, c.vocab_size, c.max_context, c.tied_head
+    )
+
+    def produce(name: str, group: int) -> Iterator[Any]:
+        return job.pieces(parts[name], QType.F32, group)
+
+    n_bytes = write_llama2c(job.out, version, shape, produce)
+    _write_tokenizer(job)
+    return n_bytes
+
+
+def _check(job: Job) -> None:
+    c = job.config
+    rope = read_rope(job.checkpoint, c)
+    if c.arch != "llama":
+        raise _refuse(job, f"is {c.arch}")
+    if rope.kind != "none" or rope.theta != _THETA:
+        raise _refuse(job, f"rotates with theta {rope.theta:g} and scaling {rope.kind}, not {_THETA:g} and none")
+    if abs(c.norm_eps / _EPS - 1) > 1e-3:
+        raise _refuse(job, f"has norms with epsilon {c.norm_eps:g}, not {_EPS:g}")
+    if c.head_dim * c.n_heads != c.d_model:
+        raise _refuse(job, f"has {c.n_heads} heads of {c.head_dim} dimensions, which is not its width of {c.d_model}")
+    if any(c.windows):
+        raise _refuse(job, "has sliding windows")
+
+
+def _refuse(job: Job, problem: str) -> ModelFormatError:
+    return bad_file(job.checkpoint.path, "model", f"{problem}, and llama2.c runs Llama 2 alone", "write GGUF instead")
+
+
+def _write_tokenizer(job: Job) -> None:
+    """tokenizer.bin beside the model, unless another one is there."""
+    beside = job.out.with_name(_TOKENIZER)
+    if job.vocabulary is not None:
+        if beside.exists():
+            logger.warning("%s is there already and was kept; the model's own may differ", beside)
+            return
+        from gristmill.tokenizer.write import write_llama2c as write_tokenizer
+
+        write_tokenizer(job.vocabulary, beside)
+        return
+    source = _folder(job.checkpoint.path) / _TOKENIZER
+    if not source.is_file() or source.resolve() == beside.resolve():
+        return
+    if not beside.exists():
+        shutil.copyfile(source, beside)
+    elif not filecmp.cmp(source, beside, shallow=False):
+        logger.warning("%s is there already and was kept; the model's own differs", beside)
+
+
+def _folder(path: Path) -> Path:
+    return path if path.is_dir() else path.parent

@@ -1,0 +1,113 @@
+"""A model's tensors under the names, and in the order of rows, of the format that is written. Reads no numbers."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gristmill.formats.checkpoint import Checkpoint, Weight, bad_file
+from gristmill.formats.qtypes import QType
+from gristmill.models.families import Names, Projection, Tensors
+from gristmill.types import ModelConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A tensor to write: `get` gives it, again each time, since some are copies. qtype: as it is stored now."""
+
+    name: str
+    qtype: QType
+    shape: tuple[int, ...]
+    get: Callable[[], Weight]
+
+
+def list_parts(checkpoint: Checkpoint, config: ModelConfig, names: Names) -> list[Part]:
+    """Every tensor of the model, under the names of `names`. ModelFormatError where one is missing, has another shape
+    than the configuration says, or belongs to no such model."""
+    tensors = Tensors(checkpoint, config)
+    layer = functools.lru_cache(maxsize=1)(functools.partial(_layer, tensors, config, names))
+    parts = [_part(names.embed, lambda: {names.embed: tensors.embed()})]
+    for i in range(config.n_layers):
+        parts += [_part(name, functools.partial(layer, i)) for name in layer(i)]
+    parts.append(_part(names.norm, lambda: {names.norm: _vector(names.norm, tensors.norm())}))
+    if not config.tied_head:
+        parts.append(_part(names.head, lambda: {names.head: tensors.head()}))
+    if unused := tensors.unused():
+        problem = f"holds {len(unused)} tensors that {config.arch} does not have, among them {unused[0]!r}"
+        raise bad_file(checkpoint.path, "tensors", problem, "the configuration may name the wrong architecture")
+    return parts
+
+
+def _part(name: str, group: Callable[[], dict[str, Weight]]) -> Part:
+    weight = group()[name]
+    return Part(name, weight.qtype, weight.shape, lambda: group()[name])
+
+
+def _layer(tensors: Tensors, config: ModelConfig, names: Names, i: int) -> dict[str, Weight]:
+    found: dict[str, Weight] = {}
+    for name, projection in _projections(tensors, config, names, i):
+        name = name.format(i=i)
+        found[name] = projection.weight
+        if projection.bias is not None:
+            found[names.bias(name)] = _vector(names.bias(name), projection.bias)
+    vectors: list[tuple[str | None, NDArray[np.float32] | None]] = [
+        (names.attn_norm, tensors.attn_norm(i)),
+        (names.ffn_norm, tensors.ffn_norm(i)),
+        (names.q_norm, tensors.q_norm(i)),
+        (names.k_norm, tensors.k_norm(i)),
+        (names.sinks, tensors.sinks(i)),
+    ]
+    for template, values in vectors:
+        if values is not None:
+            assert template is not None, "only names of formats without such a thing are None"
+            name = template.format(i=i)
+            found[name] = _vector(name, values)
+    return found
+
+
+def _projections(tensors: Tensors, config: ModelConfig, names: Names, i: int) -> Iterator[tuple[str, Projection]]:
+    q, k, v = _split(tensors.qkv(i), config)
+    if names.paired_rope:
+        q, k = _paired(q, config.n_heads, config.head_dim), _paired(k, config.n_kv_heads, config.head_dim)
+    yield names.q, q
+    yield names.k, k
+    yield names.v, v
+    yield names.o, tensors.o(i)
+    router = tensors.router(i)
+    if router is not None:
+        assert names.router is not None, "formats without routers are refused before"
+        yield names.router, router
+    gate, up = tensors.gate_up(i)
+    yield names.gate, gate
+    yield names.up, up
+    yield names.down, tensors.down(i)
+
+
+def _split(qkv: list[Projection], config: ModelConfig) -> list[Projection]:
+    """q, k and v, also where the file has them in one."""
+    if len(qkv) > 1:
+        return qkv
+    n_q, n_kv = config.n_heads * config.head_dim, config.n_kv_heads * config.head_dim
+    ends = (0, n_q, n_q + n_kv, n_q + 2 * n_kv)
+    return [_take(qkv[0], np.arange(a, b)) for a, b in itertools.pairwise(ends)]
+
+
+def _paired(projection: Projection, n_heads: int, head_dim: int) -> Projection:
+    """Rows (i, i + head_dim / 2) of each head as neighbours (2 i, 2 i + 1)."""
+    within = np.arange(head_dim).reshape(2, -1).T.reshape(-1)
+    return _take(projection, (np.arange(n_heads)[:, None] * head_dim + within).reshape(-1))
+
+
+def _take(projection: Projection, order: NDArray[np.int64]) -> Projection:
+    bias = None if projection.bias is None else np.ascontiguousarray(projection.bias[..., order])
+    return Projection(projection.weight.take_rows(order.astype(np.int32)), bias)
+
+
+def _vector(name: str, values: NDArray[np.float32]) -> Weight:
+    values = np.ascontiguousarray(values, dtype="<f4")
+    return Weight(name, values.reshape(-1).view(np.uint8), QType.F32, values.shape)

@@ -1,0 +1,93 @@
+"""Files that appear whole or not at all: written under a temporary name beside their place, synced, then renamed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+
+class WriteError(OSError):
+    """A file could not be written; the message names it and says why. Nothing of it was left behind."""
+
+
+@contextmanager
+def new_file(path: Path, n_bytes: int) -> Iterator[BinaryIO]:
+    """A file to write to, which takes the place of `path` when the block ends without an error, and goes otherwise.
+
+    n_bytes  what will be written; WriteError at once where the disk has not that much left
+    """
+    _check_space(path, n_bytes)
+    part = _part_of(path)
+    try:
+        with _named_errors(path):
+            with part.open("xb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(path)
+            _sync_folder(path.parent)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+@contextmanager
+def new_folder(path: Path, n_bytes: int) -> Iterator[Path]:
+    """The same for a folder, which must not be there yet or be empty: gives the temporary one."""
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise WriteError(f"{path}: is there already and not an empty folder; remove it or give another name")
+    _check_space(path, n_bytes)
+    part = _part_of(path)
+    try:
+        with _named_errors(path):
+            part.mkdir()
+            yield part
+            for file in sorted(part.rglob("*")):
+                _sync_folder(file)
+            part.replace(path)
+            _sync_folder(path.parent)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def write_all(file: BinaryIO, data: Any) -> int:
+    """Bytes or a contiguous array; how many bytes."""
+    view = memoryview(data).cast("B")
+    file.write(view)
+    return view.nbytes
+
+
+def _part_of(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}.part")
+
+
+def _check_space(path: Path, n_bytes: int) -> None:
+    if not path.parent.is_dir():
+        raise WriteError(f"{path}: the folder {path.parent} is not there; make it first")
+    free = shutil.disk_usage(path.parent).free
+    if n_bytes > free:
+        raise WriteError(f"{path}: needs {n_bytes} bytes, its disk has {free} left; free some or write elsewhere")
+
+
+@contextmanager
+def _named_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except WriteError:
+        raise
+    except OSError as error:
+        if error.filename is not None and Path(error.filename).name != _part_of(path).name:
+            raise
+        raise WriteError(f"{path}: cannot be written: {error.strerror or error}; nothing of it was kept") from error
+
+
+def _sync_folder(path: Path) -> None:
+    """What was renamed or written there is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,44 @@
+// Turns rows of any stored type into blocks of another one, as formats/quantize*.py define. Knows no file.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "dequantize.h"
+
+namespace gristmill {
+
+// Two blocks of Q4_K or Q5_K, lane j holding sub-block j: x = d scale q - d_min minimum.
+struct LineFit {
+  alignas(64) float d[16], d_min[16], scale[16], minimum[16], q[32][16];
+};
+// A block of Q6_K, lane j holding sub-block j: x = d scale q.
+struct SymmetricFit {
+  alignas(64) float d[16], scale[16], q[16][16];
+};
+// The searches, compiled for each instruction set. x[i] holds number i of each sub-block.
+struct Fits {
+  void (*lines)(const float (*x)[16], int n_levels, LineFit* fit);
+  void (*symmetric)(const float (*x)[16], SymmetricFit* fit);
+};
+
+struct Kernels;
+class ThreadPool;
+
+// A tensor as its file stores it; rows of `cols` numbers.
+struct SourceRows {
+  Source source;
+  const uint8_t* data;
+  const void* scales;  // of types that keep them apart, see SourceWeight
+  int64_t group;       // Q8_GROUPS: elements a scale
+  int64_t cols;
+};
+
+// Throws std::invalid_argument where nothing quantizes to `target` or rows of `cols` numbers have no whole blocks of it.
+void check_target(Source target, int64_t cols, int64_t group);
+
+// Row rows[i] of x as `target` at out[i]; of Q8_GROUPS the scales of its groups go to `scales`, one after another.
+// Returns the first i whose numbers are not finite or too large for `target`, -1 where there is none.
+int64_t quantize_rows(const SourceRows& x, const int64_t* rows, int64_t n_rows, Source target, int64_t group, uint8_t* out,
+                      float* scales, ThreadPool& pool, const Kernels& kernels);
+
+}  // namespace gristmill
