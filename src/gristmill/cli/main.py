@@ -10,7 +10,7 @@ import click
 
 from gristmill import __version__
 
-_COMMANDS = ("bench", "generate", "inspect", "perplexity", "tokenize")
+_COMMANDS = ("bench", "generate", "inspect", "perplexity", "tokenize", "train")
 
 
 class _Commands(click.Group):

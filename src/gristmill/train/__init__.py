@@ -1,0 +1,1 @@
+"""Trains small models from text. `data`, `sources`, `presets`, `settings` and `report` know no torch."""
