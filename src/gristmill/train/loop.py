@@ -28,7 +28,7 @@ from gristmill.train.settings import Settings, State
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """What one step did; loss in nats a token, of the whole batch."""
+    """What one step did; loss in nats a token, of the whole batch; seconds of training so far."""
 
     step: int
     tokens: int
@@ -36,6 +36,7 @@ class StepReport:
     lr: float
     grad_norm: float
     seconds: float
+    tokens_per_s: float
 
 
 class Report(Protocol):
@@ -94,25 +95,22 @@ class _Training:
     def run(self, stop: Callable[[], bool]) -> State:
         s, state = self.settings, self.state
         waiting = list[tuple[Tensor, Tensor]]()  # losses and norms that nobody has looked at: looking waits for a GPU
+        started = time.perf_counter()
         while state.step < s.steps:
-            started = time.perf_counter()
             waiting.append(self.step())
             state.step += 1
             stopping = self._agree(stop())
-            last = stopping or state.step == s.steps
-            if state.step % s.log_every == 0 or last or state.step % s.eval_every == 0:
-                losses = torch.stack([loss for loss, _ in waiting])
-                state.seconds += time.perf_counter() - started
-                self._tell(losses, waiting)
-                waiting.clear()
-            else:
-                state.seconds += time.perf_counter() - started
-            if state.step % s.eval_every == 0 or state.step == s.steps:
+            evaluating = state.step % s.eval_every == 0 or state.step == s.steps
+            if stopping or evaluating or state.step % s.log_every == 0:
+                self._tell(waiting, started)
+                waiting, started = [], time.perf_counter()
+            if evaluating:
                 self.evaluate()
-                last = last or 0 < s.patience <= state.n_worse
-            elif last:
+                stopping = stopping or 0 < s.patience <= state.n_worse
+                started = time.perf_counter()
+            elif stopping:
                 self._save(is_best=False)
-            if last:
+            if stopping:
                 break
         return state
 
@@ -178,17 +176,23 @@ class _Training:
     def _agree(self, stop: bool) -> bool:
         return bool(self.group.mean(torch.tensor(float(stop), device=self.group.device)) > 0)
 
-    def _tell(self, losses: Tensor, waiting: list[tuple[Tensor, Tensor]]) -> None:
-        """Report every step; ValueError where a loss is not finite."""
-        s, end = self.settings, self.state.step
-        shared = self.group.mean(losses).tolist()
-        for i, (loss, (_, norm)) in enumerate(zip(shared, waiting, strict=True)):
-            step = end - len(waiting) + 1 + i
+    def _tell(self, waiting: list[tuple[Tensor, Tensor]], started: float) -> None:
+        """Report the steps since `started`; ValueError where a loss is not finite."""
+        s, state, n = self.settings, self.state, len(waiting)
+        losses = self.group.mean(torch.stack([loss for loss, _ in waiting])).tolist()
+        norms = torch.stack([norm for _, norm in waiting]).tolist()
+        seconds = (time.perf_counter() - started) / n
+        for i, (loss, norm) in enumerate(zip(losses, norms, strict=True)):
+            step = state.step - n + 1 + i
+            state.seconds += seconds
             if not np.isfinite(loss):
                 raise ValueError(f"step {step}: the loss is {loss}; begin again with a lower --lr or a longer --warmup")
             if self.report is not None:
-                tokens = step * s.batch * s.ctx
-                self.report.stepped(StepReport(step, tokens, loss, s.lr_at(step - 1), float(norm), self.state.seconds))
+                in_step = s.batch * s.ctx
+                speed = in_step / seconds
+                self.report.stepped(
+                    StepReport(step, step * in_step, loss, s.lr_at(step - 1), norm, state.seconds, speed)
+                )
 
     def _save(self, is_best: bool) -> None:
         if self.group.leads:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 CSV, JSONL, PICTURE = "log.csv", "log.jsonl", "loss.png"
 DRAW_EVERY_S = 20.0
-COLUMNS = ("step", "tokens", "loss", "val_loss", "lr", "grad_norm", "seconds")
+COLUMNS = ("step", "tokens", "loss", "val_loss", "lr", "grad_norm", "seconds", "tokens_per_s")
 
 
 class RunReport:
@@ -36,8 +36,6 @@ class RunReport:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
         self._task: TaskID = self._bar.add_task("training", total=steps, completed=step)
-        self._before: tuple[int, float] | None = None
-        self._speed = 0.0
         self._drawn = time.monotonic()
 
     @contextmanager
@@ -51,17 +49,15 @@ class RunReport:
 
     def stepped(self, report: StepReport) -> None:
         self._append(asdict(report))
-        if self._before is not None and report.seconds > self._before[1]:
-            self._speed = (report.tokens - self._before[0]) / (report.seconds - self._before[1])
-        if self._before is None or report.seconds > self._before[1]:
-            self._before = (report.tokens, report.seconds)
         self._bar.update(
-            self._task, completed=report.step, description=f"loss {report.loss:.4f} · {self._speed:,.0f} tok/s"
+            self._task,
+            completed=report.step,
+            description=f"loss {report.loss:.4f} · {report.tokens_per_s:,.0f} tok/s",
         )
         if report.step % self._log_every == 0 and not self._console.is_terminal:
             self._print(
                 f"step {report.step} of {self._steps}: loss {report.loss:.4f}, lr {report.lr:.2e},"
-                f" {self._speed:,.0f} tok/s"
+                f" {report.tokens_per_s:,.0f} tok/s"
             )
 
     def evaluated(self, step: int, val_loss: float, is_best: bool) -> None:
