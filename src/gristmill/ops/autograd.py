@@ -1,7 +1,8 @@
 """The decoder's operations on torch tensors, with gradients: what `gristmill train` computes with.
 
 A batch is whole sequences of one length, each from its first token on. So nothing is cached: a layer's keys and values
-are those of the batch. Experts, sinks and clamped SwiGLU are refused, and so is choosing among tokens.
+are those of the batch. Experts, sinks and clamped SwiGLU are refused, and so is choosing among tokens. Operations that
+torch would do in many passes over memory have gradients written out.
 """
 
 from __future__ import annotations
@@ -20,9 +21,6 @@ from gristmill.formats.checkpoint import Weight
 from gristmill.formats.dequantize import dequantize
 from gristmill.ops.interface import Arrays, Stack
 from gristmill.types import Batch, RopeConfig
-
-CHUNK_NUMBERS = 1 << 22
-"""Logits that the loss holds at once, 16 MiB of float32: those of a whole batch would be the most memory of all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +96,9 @@ class AutogradOps:
         return F.linear(x, w.w, w.bias)
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        return F.rms_norm(x, weight.shape, weight, eps)
+        wide = x.float() if x.dtype == torch.bfloat16 else x
+        y: Tensor = _RmsNorm.apply(wide, weight, eps)  # type: ignore[no-untyped-call]
+        return y
 
     def add(self, x: Tensor, y: Tensor) -> Tensor:
         return x + y
@@ -126,8 +126,10 @@ class AutogradOps:
             q = self.rms_norm(q, q_norm, eps)
         if k_norm is not None:
             k = self.rms_norm(k, k_norm, eps)
-        kv_layer.k, kv_layer.v = _rotated(k, angles).transpose(1, 2), v.transpose(1, 2)
-        return _rotated(q, angles).reshape(len(qkv), -1)
+        cos, sin = (angle[:, None] for angle in angles)  # [L, 1, D / 2]
+        kv_layer.k, kv_layer.v = _Rotated.apply(k, cos, sin).transpose(1, 2), v.transpose(1, 2)  # type: ignore[no-untyped-call]
+        rotated: Tensor = _Rotated.apply(q, cos, sin)  # type: ignore[no-untyped-call]
+        return rotated.reshape(len(qkv), -1)
 
     def attention(
         self,
@@ -162,8 +164,8 @@ class AutogradOps:
     def swiglu(self, gate_up: Tensor, limit: float) -> Tensor:
         if limit:
             raise ValueError("clamped SwiGLU cannot be trained; use a model without experts")
-        gate, up = gate_up.chunk(2, dim=-1)
-        return F.silu(gate) * up
+        y: Tensor = _SwiGlu.apply(gate_up)  # type: ignore[no-untyped-call]
+        return y
 
     def moe(self, x: Tensor, router: Tensor, gate_up: Any, down: Any, n_active: int, limit: float) -> Tensor:
         raise ValueError("experts cannot be trained; use a model without them")
@@ -206,54 +208,65 @@ def whole_sequences(tokens: Tensor, rows: Any = slice(None)) -> Batch:
     )
 
 
-def cross_entropy(hidden: Tensor, head: AutogradLinear, targets: Tensor) -> Tensor:
-    """The mean of -log softmax(hidden head^T)[target]: hidden [T, d_model], targets [T] -> a number, in nats."""
-    assert head.bias is None
-    loss: Tensor = _CrossEntropy.apply(hidden, head.w, targets)  # type: ignore[no-untyped-call]
-    return loss
-
-
-class _CrossEntropy(torch.autograd.Function):
-    """Head and loss in one, a chunk of rows at a time. Gradients are computed on the way forward, where the logits are
-    at hand: softmax(logits) - onehot(target) (the backward pass only scales them)."""
+class _Rotated(torch.autograd.Function):
+    """Turns the pairs (x[i], x[i + D / 2]) of x [S, L, heads, D] by angles [L, 1, D / 2], backwards by the opposite."""
 
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, w: Tensor, targets: Tensor) -> Tensor:
-        n, vocab_size = len(hidden), len(w)
-        device = hidden.device.type
-        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
-        x, weight = hidden.to(dtype), w.to(dtype)
-        wanted = any(ctx.needs_input_grad)
-        grad_x = torch.empty_like(x) if wanted else None
-        grad_w = torch.zeros_like(w) if wanted else None
-        total = torch.zeros((), dtype=torch.float32, device=hidden.device)
-        rows = max(1, CHUNK_NUMBERS // vocab_size)
-        buffer = torch.empty(min(rows, n), vocab_size, dtype=dtype, device=hidden.device)
-        for begin in range(0, n, rows):
-            part, target = x[begin : begin + rows], targets[begin : begin + rows, None]
-            logits = torch.mm(part, weight.t(), out=buffer[: len(part)])
-            p = torch.log_softmax(logits.float(), dim=-1)
-            total -= p.gather(1, target).sum()
-            if grad_x is not None and grad_w is not None:
-                p.exp_()
-                p.scatter_add_(1, target, torch.full_like(target, -1, dtype=p.dtype))
-                p = p.to(dtype)
-                torch.mm(p, weight, out=grad_x[begin : begin + rows])
-                grad_w += p.t() @ part
-        if grad_x is not None and grad_w is not None:
-            ctx.save_for_backward(grad_x.to(hidden.dtype), grad_w)
-        ctx.n = n
-        return total / n
+    def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        ctx.save_for_backward(cos, sin)
+        return _turned(x, cos, sin, 1)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> tuple[Tensor, None, None]:
+        cos, sin = ctx.saved_tensors
+        return _turned(grads[0], cos, sin, -1), None, None
+
+
+def _turned(x: Tensor, cos: Tensor, sin: Tensor, sign: int) -> Tensor:
+    half = x.shape[-1] // 2
+    y = x * torch.cat((cos, cos), dim=-1).to(x.dtype)
+    y[..., :half].addcmul_(x[..., half:], sin.to(x.dtype), value=-sign)
+    y[..., half:].addcmul_(x[..., :half], sin.to(x.dtype), value=sign)
+    return y
+
+
+class _RmsNorm(torch.autograd.Function):
+    """x [.., n] / sqrt(mean(x^2) + eps) * weight."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        mean_square = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_().div_(x.shape[-1])
+        scale = mean_square.add_(eps).rsqrt_()
+        ctx.save_for_backward(x, weight, scale)
+        y: Tensor = (x * scale).mul_(weight)
+        return y
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Tensor, Tensor, None]:
-        grad_x, grad_w = ctx.saved_tensors
-        scale = grads[0] / ctx.n
-        return grad_x * scale, grad_w * scale, None
+        x, weight, scale = ctx.saved_tensors
+        n = weight.numel()
+        normed = x * scale
+        product = (grads[0] * normed).reshape(-1, n)
+        along = torch.mv(product, weight).div_(n).view(scale.shape)  # what the norm takes out
+        grad_x = torch.addcmul(grads[0] * weight, normed, along, value=-1).mul_(scale)
+        return grad_x, product.sum(0), None
 
 
-def _rotated(x: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
-    """Turn the pairs (x[i], x[i + D / 2]) of [S, L, heads, D]."""
-    cos, sin = (angle[:, None] for angle in angles)  # [L, 1, D / 2]
-    first, second = x.chunk(2, dim=-1)
-    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+class _SwiGlu(torch.autograd.Function):
+    """silu(gate) up of [T, 2 d_ff] = [gate | up]. silu(gate) is computed again on the way back, not kept."""
+
+    @staticmethod
+    def forward(ctx: Any, gate_up: Tensor) -> Tensor:
+        ctx.save_for_backward(gate_up)
+        gate, up = gate_up.chunk(2, dim=-1)
+        return F.silu(gate).mul_(up)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Tensor:
+        (gate_up,) = ctx.saved_tensors
+        gate, up = gate_up.chunk(2, dim=-1)
+        grad = torch.empty_like(gate_up)
+        grad_gate, grad_up = grad.chunk(2, dim=-1)
+        torch.mul(F.silu(gate), grads[0], out=grad_up)
+        torch.ops.aten.silu_backward.grad_input(grads[0] * up, gate, grad_input=grad_gate)
+        return grad

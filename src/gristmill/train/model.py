@@ -22,7 +22,8 @@ from gristmill.models.build import build
 from gristmill.models.decoder import Decoder
 from gristmill.models.families import Names, names_of
 from gristmill.models.hyperparameters import read_config
-from gristmill.ops.autograd import AutogradLinear, AutogradOps, cross_entropy, whole_sequences
+from gristmill.ops.autograd import AutogradLinear, AutogradOps, whole_sequences
+from gristmill.train.loss import cross_entropy
 from gristmill.types import ModelConfig
 
 INIT_STD = 0.02
