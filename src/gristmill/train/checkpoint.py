@@ -1,0 +1,145 @@
+"""Checkpoints: folders that every command reads (config.json, model.safetensors, the tokenizer) and that training goes
+on from (optimizer.safetensors, state.json). No pickle. A folder appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gristmill.formats.checkpoint import bad_file
+from gristmill.formats.dequantize import dequantize
+from gristmill.formats.safetensors import SafetensorsCheckpoint
+from gristmill.train.model import Model
+from gristmill.train.settings import STATE, Settings, State, write_state
+
+LAST, BEST = "last", "best"
+OPTIMIZER = "optimizer.safetensors"
+_MOMENTS = ("exp_avg", "exp_avg_sq")
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer.bin")
+_BESIDE_TOKENIZER = ("tokenizer_config.json", "special_tokens_map.json")
+
+
+def save(
+    folder: Path, model: Model, optimizer: torch.optim.Optimizer, state: State, settings: Settings, tokenizer: Path
+) -> None:
+    """Write the checkpoint `folder`; one that is there already is replaced once the new one is complete."""
+    temporary = folder.with_name(f".{folder.name}.new")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    _write(temporary / "config.json", json.dumps(model.hf_config, indent=1).encode())
+    _write_tensors(temporary / "model.safetensors", model.tensors())
+    moments = {
+        f"{name}.{moment}": optimizer.state[parameter][moment]
+        for name, parameter in model.by_name.items()
+        for moment in _MOMENTS
+        if optimizer.state.get(parameter)
+    }
+    _write_tensors(temporary / OPTIMIZER, moments)
+    _write(temporary / STATE, write_state(state, settings))
+    _copy_tokenizer(tokenizer, temporary)
+    _replace(temporary, folder)
+
+
+def link(source: Path, target: Path) -> None:
+    """Make `target` the same checkpoint as `source`; on most file systems without more space."""
+    temporary = target.with_name(f".{target.name}.new")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    for path in source.iterdir():
+        try:
+            os.link(path, temporary / path.name)
+        except OSError:
+            shutil.copy2(path, temporary / path.name)
+    _replace(temporary, target)
+
+
+def find(folder: Path) -> Path:
+    """The checkpoint to resume from: the run's last one, or the folder itself. ValueError where there is none."""
+    for candidate in (folder / LAST, folder / f".{LAST}.old", folder):
+        if (candidate / STATE).is_file():
+            return candidate
+    raise ValueError(f"{folder}: holds no checkpoint to resume from ({LAST}/{STATE}); start again without --resume")
+
+
+def load_optimizer(folder: Path, model: Model, optimizer: torch.optim.Optimizer, n_steps: int) -> None:
+    """Give `optimizer` the moments that `save` wrote after n_steps. ValueError where they do not fit the model."""
+    stored = SafetensorsCheckpoint(folder / OPTIMIZER)
+    there = set(stored.names())
+    for name, parameter in model.by_name.items():
+        moments = dict[str, Tensor]()
+        for moment in _MOMENTS:
+            key = f"{name}.{moment}"
+            if key not in there or stored.get(key).shape != tuple(parameter.shape):
+                raise bad_file(folder / OPTIMIZER, f"tensor {key!r}", "is missing or of another shape")
+            moments[moment] = torch.tensor(dequantize(stored.get(key)), device=parameter.device)
+        step = torch.tensor(float(n_steps), device=parameter.device)
+        optimizer.state[parameter] = {"step": step, **moments}
+
+
+def find_tokenizer(path: Path) -> Path:
+    """The tokenizer file at `path`, a file or a folder with one."""
+    if path.is_dir():
+        for name in _TOKENIZER_FILES:
+            if (path / name).is_file():
+                return path / name
+    if not path.is_file():
+        raise ValueError(f"--tokenizer {path}: no such file, nor a folder with one of {', '.join(_TOKENIZER_FILES)}")
+    return path
+
+
+def _copy_tokenizer(source: Path, folder: Path) -> None:
+    """Under the name by which its kind is found in a model's folder."""
+    named = {".json": "tokenizer.json", ".model": "tokenizer.model", ".bin": "tokenizer.bin"}
+    _write(folder / named.get(source.suffix, source.name), source.read_bytes())
+    for name in _BESIDE_TOKENIZER:
+        if (source.parent / name).is_file():
+            _write(folder / name, (source.parent / name).read_bytes())
+
+
+def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """The safetensors format: the header's length, the header as JSON, then the numbers, float32."""
+    header, offset = dict[str, object](), 0
+    for name, tensor in tensors.items():
+        n_bytes = 4 * tensor.numel()
+        header[name] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": [offset, offset + n_bytes]}
+        offset += n_bytes
+    head = json.dumps({"__metadata__": {"format": "pt"}, **header}, separators=(",", ":")).encode()
+    head += b" " * (-len(head) % 8)
+    with path.open("wb") as file:
+        file.write(struct.pack("<Q", len(head)) + head)
+        for tensor in tensors.values():
+            values = np.ascontiguousarray(tensor.detach().float().cpu().numpy(), "<f4")
+            file.write(values.data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _write(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _replace(temporary: Path, folder: Path) -> None:
+    """A folder cannot take another's place in one go: for a moment only the old one, renamed, is there (see `find`)."""
+    old = folder.with_name(f".{folder.name}.old")
+    if folder.exists():
+        shutil.rmtree(old, ignore_errors=True)
+        folder.rename(old)
+    temporary.rename(folder)
+    shutil.rmtree(old, ignore_errors=True)
+    parent = os.open(folder.parent, os.O_RDONLY)
+    try:
+        os.fsync(parent)
+    finally:
+        os.close(parent)

@@ -1,0 +1,223 @@
+"""Texts as shards of token ids on disk, made once and then memory-mapped, and which of them a step trains on.
+
+Every document follows a BOS. The last part of each shard is held out for validation. It knows no torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gristmill.tokenizer.files import load_path
+from gristmill.tokenizer.interface import Tokenizer
+from gristmill.train.sources import PIECE_BYTES, Span, cut, documents
+
+INDEX = "index.json"
+Ids = NDArray[np.int64]
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Shards:
+    """Token ids on disk: each file's first `n_train` are trained on, the others held out."""
+
+    folder: Path
+    files: tuple[str, ...]
+    n_train: tuple[int, ...]
+    n_val: tuple[int, ...]
+    dtype: str
+    key: str
+
+
+def prepare(
+    folder: Path,
+    files: Sequence[Path],
+    tokenizer: Path,
+    *,
+    separator: str,
+    val_fraction: float,
+    processes: int = 1,
+    piece_bytes: int = PIECE_BYTES,
+    progress: Progress | None = None,
+) -> Shards:
+    """The shards of `files` in `folder`, tokenized where they are not there yet. progress(files done, files in all)."""
+    if not 0 < val_fraction < 1:
+        raise ValueError(f"--val-fraction must be between 0 and 1, not {val_fraction}")
+    vocabulary = load_path(tokenizer)
+    separator_id(vocabulary, tokenizer)
+    key = _key(files, tokenizer, (separator, val_fraction, piece_bytes))
+    index = folder / INDEX
+    if index.is_file() and (found := open_shards(folder)).key == key:
+        return found
+    folder.mkdir(parents=True, exist_ok=True)
+    dtype = "uint16" if vocabulary.vocab_size <= 1 << 16 else "uint32"
+    groups = cut(files, separator, piece_bytes)
+    names = [f"{i:05}.bin" for i in range(len(groups))]
+    work = partial(_write_shard, tokenizer=tokenizer, separator=separator, val_fraction=val_fraction, dtype=dtype)
+    jobs = list(zip(groups, [folder / name for name in names], strict=True))
+    counts = list[tuple[int, int]]()
+    for count in _each(work, jobs, processes):
+        counts.append(count)
+        if progress:
+            progress(len(counts), len(jobs))
+    n_train, n_val = zip(*counts, strict=True)
+    shards = Shards(folder, tuple(names), n_train, n_val, dtype, key)
+    fields = {"files": names, "n_train": n_train, "n_val": n_val, "dtype": dtype, "key": key}
+    write_atomically(index, json.dumps(fields, indent=1).encode())
+    return shards
+
+
+def open_shards(folder: Path) -> Shards:
+    """ValueError for an index that is not ours or files that are not as it says."""
+    index = folder / INDEX
+    try:
+        fields = json.loads(index.read_bytes())
+        files, n_train, n_val = (tuple(fields[name]) for name in ("files", "n_train", "n_val"))
+        shards = Shards(folder, files, n_train, n_val, fields["dtype"], fields["key"])
+        width = np.dtype(shards.dtype).itemsize
+        sizes = [(folder / name).stat().st_size for name in files]
+        if sizes != [width * (a + b) for a, b in zip(n_train, n_val, strict=True)]:
+            raise ValueError("the files have other sizes")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{index}: no sound index of shards ({error}); delete {folder} to tokenize again") from None
+    return shards
+
+
+def separator_id(tokenizer: Tokenizer, path: Path) -> int:
+    """What stands before every document: BOS, or for a vocabulary without one its end of text."""
+    if tokenizer.bos_id is not None:
+        return tokenizer.bos_id
+    if not tokenizer.eos_ids:
+        raise ValueError(f"{path}: has neither BOS nor EOS to put between documents; train another tokenizer")
+    return tokenizer.eos_ids[0]
+
+
+class Windows:
+    """Stretches of length + 1 tokens, all that the shards have, in a random order that is another in every epoch.
+
+    What the n-th is depends on (seed, n) alone: to go on where training stopped, one number is enough. Each epoch also
+    starts its stretches at another token, so that a short text does not show the same ones again.
+    """
+
+    def __init__(self, shards: Shards, length: int, seed: int) -> None:
+        self._length, self._seed = length, seed
+        self._ids = [ids[:n] for ids, n in zip(_mapped(shards), shards.n_train, strict=True)]
+        counts = [max(0, len(ids) // length - 1) for ids in self._ids]
+        self.n_epoch = sum(counts)
+        if not self.n_epoch:
+            raise ValueError(
+                f"{shards.folder}: {sum(shards.n_train)} tokens to train on are too few for sequences of {length}: give"
+                f" more text or a shorter --ctx"
+            )
+        self._shard_of = np.repeat(np.arange(len(counts)), counts)
+        self._within = np.concatenate([np.arange(count) for count in counts])
+        self._epoch = -1
+        self._order: Ids = np.empty(0, np.int64)
+        self._offset = 0
+
+    def take(self, begin: int, end: int) -> Ids:
+        """Stretches begin .. end of all that will ever be taken: [end - begin, length + 1]."""
+        return np.stack([self._one(n) for n in range(begin, end)])
+
+    def _one(self, n: int) -> Ids:
+        epoch, i = divmod(n, self.n_epoch)
+        if epoch != self._epoch:
+            rng = np.random.default_rng((self._seed, epoch))
+            self._order, self._offset, self._epoch = (
+                rng.permutation(self.n_epoch),
+                int(rng.integers(self._length)),
+                epoch,
+            )
+        window = self._order[i]
+        start = self._within[window] * self._length + self._offset
+        ids: Ids = self._ids[self._shard_of[window]][start : start + self._length + 1].astype(np.int64)
+        return ids
+
+
+def validation(shards: Shards, length: int, n_most: int) -> Ids:
+    """Up to n_most stretches of what is held out, evenly spread: [n, length + 1]. ValueError where there is not one."""
+    held_out = [ids[n:] for ids, n in zip(_mapped(shards), shards.n_train, strict=True)]
+    all_of = [(ids, i * length) for ids in held_out for i in range(max(0, (len(ids) - 1) // length))]
+    if not all_of:
+        raise ValueError(
+            f"{shards.folder}: {sum(shards.n_val)} held-out tokens are too few for a sequence of {length}: give more"
+            " text, a greater --val-fraction or a shorter --ctx"
+        )
+    n = min(n_most, len(all_of))
+    chosen = (all_of[i * len(all_of) // n] for i in range(n))
+    return np.stack([ids[start : start + length + 1].astype(np.int64) for ids, start in chosen])
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """All of it or nothing, even if the machine stops."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+def _each(work: Callable[..., Any], jobs: Sequence[Any], processes: int) -> Any:
+    if processes <= 1 or len(jobs) <= 1:
+        return map(work, jobs)
+    context = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
+    pool = ProcessPoolExecutor(min(processes, len(jobs)), context)
+
+    def results() -> Any:
+        with pool:
+            yield from pool.map(work, jobs)
+
+    return results()
+
+
+def _write_shard(
+    job: tuple[list[Span], Path], tokenizer: Path, separator: str, val_fraction: float, dtype: str
+) -> tuple[int, int]:
+    """Tokens to train on and held out."""
+    spans, path = job
+    vocabulary = load_path(tokenizer)
+    bos = separator_id(vocabulary, tokenizer)
+    parts = list[NDArray[Any]]()
+    starts, n = list[int](), 0
+    for span in spans:
+        for document in documents(span, separator):
+            ids = np.array([bos, *vocabulary.encode(document, add_special=False)], dtype)
+            parts.append(ids)
+            starts.append(n)
+            n += len(ids)
+    every = np.concatenate(parts) if parts else np.empty(0, dtype)
+    n_train = int(n * (1 - val_fraction))
+    later = [start for start in starts if start >= n_train]
+    if later and later[0] - n_train < n * val_fraction / 2:  # hold out whole documents where they are short
+        n_train = later[0]
+    write_atomically(path, every.tobytes())
+    return n_train, n - n_train
+
+
+def _key(files: Sequence[Path], tokenizer: Path, settings: tuple[Any, ...]) -> str:
+    """What the shards were made of: tokenizer, settings, and the files by name, size and time."""
+    digest = hashlib.sha256(tokenizer.read_bytes())
+    digest.update(repr(settings).encode())
+    for path in files:
+        about = path.stat()
+        digest.update(f"{path.resolve()} {about.st_size} {about.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
+
+
+def _mapped(shards: Shards) -> list[NDArray[Any]]:
+    return [
+        np.memmap(shards.folder / name, shards.dtype, "r") if a + b else np.empty(0, shards.dtype)
+        for name, a, b in zip(shards.files, shards.n_train, shards.n_val, strict=True)
+    ]

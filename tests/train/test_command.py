@@ -1,0 +1,137 @@
+"""`gristmill train` as a person or a script calls it, and two processes that train as one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import small_run
+
+from gristmill.train.presets import PRESETS, Shape, usual_d_ff
+from gristmill.train.settings import Settings
+
+needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="training needs torch")
+SMALL = ("--d-model", "32", "--n-layers", "2", "--n-heads", "4", "--n-kv-heads", "2", "--ctx", "32", "--threads", "1")
+RUN = ("--batch", "4", "--warmup", "2", "--eval-batches", "2", "--val-fraction", "0.1", "--sample-tokens", "4")
+
+
+def command(folder: Path, *args: str) -> list[str]:
+    small_run.write_text(folder)
+    given = (str(folder / "text.txt"), "--tokenizer", str(small_run.write_tokenizer(folder)), "-o", str(folder / "run"))
+    return ["train", *given, *SMALL, *RUN, *args]
+
+
+def gristmill(*args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "gristmill", *args], capture_output=True, text=True, timeout=100)
+
+
+def losses(folder: Path) -> list[float]:
+    rows = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    return [row["loss"] for row in rows if "loss" in row] + [row["val_loss"] for row in rows if "val_loss" in row]
+
+
+@needs_torch
+def test_ctrl_c_saves_what_resume_goes_on_from(tmp_path: Path) -> None:
+    args = command(tmp_path, "--steps", "100000", "--eval-every", "100000")
+    process = subprocess.Popen([sys.executable, "-m", "gristmill", *args], stderr=subprocess.PIPE, text=True)
+    log = tmp_path / "run" / "log.jsonl"
+    deadline = time.monotonic() + 60
+    while not (log.exists() and log.stat().st_size) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert f"go on: gristmill train -o {tmp_path / 'run'} --resume" in said
+    step = json.loads((tmp_path / "run" / "last" / "state.json").read_text())["state"]["step"]
+    resumed = gristmill("train", "-o", str(tmp_path / "run"), "--resume", "--steps", str(step + 3), "--json")
+    assert resumed.returncode == 0, resumed.stderr
+    assert json.loads(resumed.stdout)["step"] == step + 3
+    generated = gristmill("generate", "-m", str(tmp_path / "run" / "best"), "-p", "the", "-n", "4", "--json")
+    assert json.loads(generated.stdout)["output_ids"]
+    changed = gristmill("train", "-o", str(tmp_path / "run"), "--resume", "--d-model", "64")
+    assert changed.returncode == 2
+    assert "--d-model cannot change" in changed.stderr
+
+
+@needs_torch
+def test_two_processes_train_as_one(tmp_path: Path) -> None:
+    """The same losses, to rounding: a mean of two halves' gradients is added up in another order."""
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    steps = ("--steps", "6", "--eval-every", "3", "--lr", "3e-3")
+    alone = gristmill(*command(tmp_path / "one", *steps))
+    assert alone.returncode == 0, alone.stderr
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    args = command(tmp_path / "two", *steps, "--micro-batch", "1")
+    shared = {**os.environ, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", "gristmill", *args],
+            env={**shared, "RANK": rank, "LOCAL_RANK": rank},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in ("0", "1")
+    ]
+    said = [process.communicate(timeout=100)[1] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], said
+    assert "2 processes" in said[0]
+    assert not said[1]
+    one, two = losses(tmp_path / "one" / "run"), losses(tmp_path / "two" / "run")
+    assert len(one) == 8
+    assert two == pytest.approx(one, abs=1e-4)
+
+
+@needs_torch
+@pytest.mark.parametrize(
+    ("args", "error"),
+    [
+        (("-o", "x"), "needs --tokenizer"),
+        (("-o", "x", "--tokenizer", "nowhere.bin", "y.txt"), "y.txt: no such file or folder"),
+        (("-o", "x", "--tokenizer", "t"), "needs FILES to learn from, or --dataset"),
+        (("-o", "nowhere", "--resume"), "nowhere: holds no checkpoint to resume from"),
+        (("-o", "x", "--tokenizer", "t", __file__, "--steps", "0"), "--steps must be at least 1"),
+    ],
+)
+def test_what_is_refused_says_why(args: tuple[str, ...], error: str) -> None:
+    done = gristmill("train", *args)
+    assert done.returncode in (1, 2)
+    assert error in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_presets_have_the_sizes_that_they_are_named_after() -> None:
+    million = {name: preset.n_parameters / 1e6 for name, preset in PRESETS.items()}
+    assert million["260K"] == pytest.approx(0.26, rel=0.01)
+    assert million["1M"] == pytest.approx(1.05, rel=0.05)
+    assert million["15M"] == pytest.approx(15.2, rel=0.01)
+    assert million["42M"] == pytest.approx(41.7, rel=0.02)
+    assert million["110M"] == pytest.approx(109.5, rel=0.01)
+    assert [usual_d_ff(PRESETS[name].d_model) for name in ("15M", "42M", "110M")] == [768, 1376, 2048]
+
+
+def test_shapes_that_cannot_be() -> None:
+    with pytest.raises(ValueError, match="make it a multiple of 14"):
+        Shape(64, 5, 7, 7, 172, 512, 512)
+    with pytest.raises(ValueError, match="choose a divisor of 8"):
+        Shape(64, 5, 8, 3, 172, 512, 512)
+
+
+def test_the_learning_rate_rises_and_falls() -> None:
+    s = Settings(steps=100, warmup=10, lr=1.0, min_lr=0.1)
+    rates = [s.lr_at(step) for step in range(100)]
+    assert rates[0] == pytest.approx(1 / 11)
+    assert max(rates) == rates[10] == 1.0
+    assert rates[55] == pytest.approx(0.55)
+    assert rates[10:] == sorted(rates[10:], reverse=True)
+    assert 0.1 < rates[-1] < 0.101

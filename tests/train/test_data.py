@@ -1,0 +1,179 @@
+"""Texts become shards, shards become steps: nothing is lost, nothing held out is trained on, the order is fixed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import small_run
+
+from gristmill.tokenizer.files import load_path
+from gristmill.train.data import Shards, Windows, open_shards, prepare, validation
+from gristmill.train.sources import cut, documents, download, find_files
+
+TEXTS = ["Once upon a time.", "The mill turned.\n\nIt stopped.", "Grain!", "ä ö ü €"] * 5
+
+
+def write(folder: Path, kind: str) -> Path:
+    path = folder / f"text.{kind}"
+    if kind == "txt":
+        path.write_text("\n<|endoftext|>\n".join(TEXTS))
+    elif kind == "jsonl":
+        path.write_text("\n".join(json.dumps({"text": text, "more": 1}) for text in TEXTS) + "\n\n")
+    else:
+        path.write_text(json.dumps([{"story": f" {text}\n", "source": "x"} for text in TEXTS]))
+    return path
+
+
+def shards_of(tmp_path: Path, files: list[Path], processes: int = 1, piece_bytes: int = 1 << 20) -> Shards:
+    tokenizer = small_run.write_tokenizer(tmp_path)
+    return prepare(
+        tmp_path / "shards",
+        files,
+        tokenizer,
+        separator="<|endoftext|>",
+        val_fraction=0.2,
+        processes=processes,
+        piece_bytes=piece_bytes,
+    )
+
+
+def ids_of(shards: Shards) -> list[int]:
+    return [int(i) for name in shards.files for i in np.fromfile(shards.folder / name, shards.dtype)]
+
+
+@pytest.mark.parametrize("kind", ["txt", "jsonl", "json"])
+@pytest.mark.parametrize("piece_bytes", [1 << 20, 90])
+def test_documents_of_every_kind_come_whole_after_a_bos(tmp_path: Path, kind: str, piece_bytes: int) -> None:
+    path = write(tmp_path, kind)
+    shards = shards_of(tmp_path, [path], piece_bytes=piece_bytes)
+    vocabulary = load_path(tmp_path / "bytes.bin")
+    assert ids_of(shards) == [i for text in TEXTS for i in [1, *vocabulary.encode(text, add_special=False)]]
+    assert shards.dtype == "uint16"
+    assert (len(shards.files) > 3) == (piece_bytes == 90 and kind != "json")
+
+
+def test_a_long_text_without_separators_is_cut_at_lines(tmp_path: Path) -> None:
+    path = tmp_path / "book.txt"
+    path.write_text("".join(f"line {i} of the book\n" for i in range(200)))
+    spans = [span for group in cut([path], "<|endoftext|>", 500) for span in group]
+    assert len(spans) > 5
+    assert [span.begin for span in spans[1:]] == [span.end for span in spans[:-1]]
+    data = path.read_bytes()
+    assert all(data[span.end - 1 : span.end] == b"\n" for span in spans)
+    assert sum(text.count("line") for span in spans for text in documents(span, "<|endoftext|>")) == 200
+
+
+def test_several_processes_write_the_same(tmp_path: Path) -> None:
+    path = write(tmp_path, "jsonl")
+    (tmp_path / "a").mkdir()
+    alone = shards_of(tmp_path / "a", [path], piece_bytes=200)
+    (tmp_path / "b").mkdir()
+    assert ids_of(shards_of(tmp_path / "b", [path], processes=2, piece_bytes=200)) == ids_of(alone)
+
+
+def test_shards_are_written_once_and_again_when_something_changed(tmp_path: Path) -> None:
+    path = write(tmp_path, "txt")
+    first = shards_of(tmp_path, [path])
+    stamp = (first.folder / first.files[0]).stat().st_mtime_ns
+    assert shards_of(tmp_path, [path]) == first == open_shards(first.folder)
+    assert (first.folder / first.files[0]).stat().st_mtime_ns == stamp
+    path.write_text("another text that is longer than one window")
+    assert shards_of(tmp_path, [path]).key != first.key
+
+
+def test_windows_cover_every_token_but_the_held_out_ones(tmp_path: Path) -> None:
+    shards = shards_of(tmp_path, [small_run.write_text(tmp_path)], piece_bytes=4000)
+    assert len(shards.files) > 1
+    windows = Windows(shards, 16, seed=1)
+    parts = np.split(
+        np.array(ids_of(shards)), np.cumsum([a + b for a, b in zip(shards.n_train, shards.n_val, strict=True)])[:-1]
+    )
+    allowed = {tuple(p[i : i + 17]) for p, n in zip(parts, shards.n_train, strict=True) for i in range(n - 16)}
+    epoch = [tuple(map(int, w)) for w in windows.take(0, windows.n_epoch)]
+    assert set(epoch) <= allowed
+    assert windows.n_epoch >= sum(shards.n_train) // 16 - 2 * len(parts)
+    held_out = {tuple(p[i : i + 17]) for p, n in zip(parts, shards.n_train, strict=True) for i in range(n, len(p) - 16)}
+    found = [tuple(map(int, w)) for w in validation(shards, 16, 1000)]
+    assert set(found) <= held_out
+    assert len(found) == sum((n - 1) // 16 for n in shards.n_val)
+    assert len(validation(shards, 16, 3)) == 3
+
+
+def test_a_window_depends_on_seed_and_number_alone(tmp_path: Path) -> None:
+    shards = shards_of(tmp_path, [small_run.write_text(tmp_path)])
+    windows = Windows(shards, 16, seed=1)
+    n = windows.n_epoch
+    forward = windows.take(0, 3 * n)
+    again = Windows(shards, 16, seed=1)
+    for i in (3 * n - 1, 0, n, 2 * n + 5, n - 1):
+        assert (again.take(i, i + 1)[0] == forward[i]).all()
+    assert (Windows(shards, 16, seed=2).take(0, n) != forward[:n]).any()
+    assert (forward[:n] != forward[n : 2 * n]).any()
+
+
+def test_documents_that_are_held_out_are_whole(tmp_path: Path) -> None:
+    shards = shards_of(tmp_path, [small_run.write_text(tmp_path)])
+    ids = ids_of(shards)
+    assert ids[shards.n_train[0]] == 1
+    assert abs(shards.n_val[0] / len(ids) - 0.2) < 0.03
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "error"),
+    [
+        ("a.jsonl", '{"text": "x"}\n{"txt": "y"}\n', "has no text in the field `text`"),
+        ("a.jsonl", "{text\n", "is not JSON"),
+        ("a.json", '{"story": "x"}', "must be a list"),
+        ("a.json", '[{"story": 3}]', "entry 0: has no text"),
+        ("a.txt", b"abc\xff", "byte 3 is 0xff, not UTF-8"),
+    ],
+)
+def test_bad_texts_are_named(tmp_path: Path, name: str, content: str | bytes, error: str) -> None:
+    (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ValueError, match=error) as found:
+        shards_of(tmp_path, [tmp_path / name])
+    assert name in str(found.value)
+
+
+def test_too_little_text_says_what_to_do(tmp_path: Path) -> None:
+    shards = shards_of(tmp_path, [write(tmp_path, "txt")])
+    with pytest.raises(ValueError, match=r"too few for sequences of 400.*--ctx"):
+        Windows(shards, 400, 0)
+    with pytest.raises(ValueError, match=r"held-out tokens are too few.*--val-fraction"):
+        validation(shards, 200, 5)
+
+
+def test_damaged_shards_are_refused(tmp_path: Path) -> None:
+    shards = shards_of(tmp_path, [write(tmp_path, "txt")])
+    with (shards.folder / shards.files[0]).open("ab") as file:
+        file.write(b"xx")
+    with pytest.raises(ValueError, match="other sizes"):
+        open_shards(shards.folder)
+
+
+def test_folders_and_files_that_are_not_there(tmp_path: Path) -> None:
+    (tmp_path / "inner").mkdir()
+    for name in ("b.txt", "a.jsonl", "inner/c.json", "x.md"):
+        (tmp_path / name).write_text("")
+    assert [p.name for p in find_files([tmp_path])] == ["a.jsonl", "b.txt", "c.json"]
+    with pytest.raises(ValueError, match="no such file or folder"):
+        find_files([tmp_path / "nothing"])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match=r"holds no \.txt"):
+        find_files([tmp_path / "empty"])
+
+
+def test_a_dataset_without_a_network_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = pytest.importorskip("huggingface_hub")
+
+    def offline(*_: object, **__: object) -> str:
+        raise OSError("no network")
+
+    monkeypatch.setattr(hub, "hf_hub_download", offline)
+    with pytest.raises(ValueError, match=r"cannot download roneneldan/TinyStories .*no network.*give files"):
+        download("tinystories")
+    with pytest.raises(ValueError, match="unknown; known: tinystories"):
+        download("x")

@@ -1,0 +1,209 @@
+"""Training learns, its checkpoints are models for every command, and what is resumed goes on bit for bit."""
+
+# ruff: noqa: E402
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="training needs torch")
+
+import small_run
+from rich.console import Console
+
+from gristmill import LLM
+from gristmill.formats.checkpoint import ModelFormatError
+from gristmill.formats.open import open_checkpoint
+from gristmill.train.group import Group
+from gristmill.train.loop import Job, train
+from gristmill.train.model import Model
+from gristmill.train.report import RunReport, read_log
+from gristmill.train.run import Texts, begin, resume
+from gristmill.train.settings import Settings, State
+
+ALONE = Group(0, 1, torch.device("cpu"))
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the text, the tokenizer and, soon, shards."""
+    folder = tmp_path_factory.mktemp("given")
+    small_run.write_text(folder)
+    small_run.write_tokenizer(folder)
+    return folder
+
+
+def new(given: Path, folder: Path, settings: Settings) -> Job:
+    texts = Texts([given / "text.txt"], "<|endoftext|>", 0.1, 1)
+    return begin(folder, lambda _: small_run.SHAPE, settings, texts, given / "bytes.bin", given / "shards", ALONE)
+
+
+def run(job: Job, stop: Callable[[], bool] = lambda: False) -> State:
+    report = RunReport(job.folder, Console(quiet=True), job.settings.steps, job.state.step, 1)
+    with report.shown():
+        return train(job, ALONE, report, stop)
+
+
+@pytest.fixture(scope="module")
+def done(given: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run of 12 steps."""
+    folder = tmp_path_factory.mktemp("run") / "run"
+    run(new(given, folder, small_run.SETTINGS))
+    return folder
+
+
+def losses(folder: Path) -> list[tuple[int, float]]:
+    return [(row["step"], row["loss"]) for row in read_log(folder) if "loss" in row]
+
+
+def test_it_learns(given: Path, tmp_path: Path) -> None:
+    run(new(given, tmp_path / "run", small_run.settings(steps=60, eval_every=60)))
+    found = losses(tmp_path / "run")
+    assert [step for step, _ in found] == list(range(1, 61))
+    assert abs(found[0][1] - np.log(259)) < 0.2  # nothing is known of the text yet
+    assert found[-1][1] < 3.1
+
+
+@pytest.mark.parametrize("stop_after", [1, 5, 8])
+def test_a_run_that_was_stopped_goes_on_bit_for_bit(given: Path, done: Path, tmp_path: Path, stop_after: int) -> None:
+    folder = tmp_path / "run"
+    steps = iter(range(1, 100))
+    state = run(new(given, folder, small_run.SETTINGS), lambda: next(steps) == stop_after)
+    assert state.step == stop_after
+    state = run(resume(folder, {}, None, None, ALONE))
+    assert state.step == 12
+    assert losses(folder) == losses(done)
+    assert [row for row in read_log(folder) if "val_loss" in row] == [r for r in read_log(done) if "val_loss" in r]
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        assert (folder / "last" / name).read_bytes() == (done / "last" / name).read_bytes()
+
+
+def test_a_run_that_died_repeats_what_was_lost(given: Path, done: Path, tmp_path: Path) -> None:
+    """Its log goes further than its checkpoint."""
+    folder = tmp_path / "run"
+
+    def die() -> bool:
+        if len(losses(folder)) == 6:
+            raise KeyboardInterrupt
+        return False
+
+    with pytest.raises(KeyboardInterrupt):
+        run(new(given, folder, small_run.SETTINGS), die)
+    assert run(resume(folder, {}, None, None, ALONE)).step == 12
+    assert losses(folder) == losses(done)
+
+
+def test_accumulated_gradients_are_those_of_the_batch(given: Path, done: Path, tmp_path: Path) -> None:
+    run(new(given, tmp_path / "run", small_run.settings(micro_batch=1)))
+    for (_, one), (_, four) in zip(losses(tmp_path / "run"), losses(done), strict=True):
+        assert abs(one - four) < 1e-4
+
+
+def test_a_checkpoint_is_a_model_for_serving(done: Path) -> None:
+    for name in ("last", "best"):
+        model = Model(open_checkpoint(done / name), ALONE.device)
+        with LLM(done / name, device="cpu", threads=1, kv_type="f32") as llm:
+            ids = llm.encode("the mill stone")
+            logits = llm.logits(ids)
+            assert llm.generate("the mill")[0].outputs[0].token_ids
+        ours = model.logits(torch.tensor([ids])).detach().numpy()
+        assert np.abs(logits - ours).max() < 1e-4
+        assert ids[0] == 1
+
+
+def test_a_checkpoint_is_a_model_for_transformers(done: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    theirs, info = transformers.AutoModelForCausalLM.from_pretrained(done / "last", output_loading_info=True)
+    assert not info["missing_keys"]
+    assert not info["unexpected_keys"]
+    ours = Model(open_checkpoint(done / "last"), ALONE.device)
+    tokens = torch.randint(259, (1, 20), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        torch.testing.assert_close(ours.logits(tokens), theirs(tokens).logits[0], rtol=0, atol=1e-5)
+
+
+def test_checkpoints_are_read_by_safetensors(done: Path) -> None:
+    numpy = pytest.importorskip("safetensors.numpy")
+    weights = numpy.load_file(done / "last" / "model.safetensors")
+    assert weights["model.layers.1.self_attn.k_proj.weight"].shape == (16, 32)
+    moments = numpy.load_file(done / "last" / "optimizer.safetensors")
+    assert moments["layers.1.qkv.exp_avg"].shape == (64, 32)
+    assert np.abs(moments["layers.1.qkv.exp_avg"]).max() > 0
+
+
+def test_the_best_is_the_best(given: Path, tmp_path: Path) -> None:
+    """A learning rate that ruins the model after a good start: best stays where the loss was lowest, patience ends."""
+    folder = tmp_path / "run"
+    s = small_run.settings(steps=400, eval_every=4, patience=3, warmup=300, lr=3.0, clip=0.0, sample_tokens=0)
+    state = run(new(given, folder, s))
+    evaluations = {row["step"]: row["val_loss"] for row in read_log(folder) if "val_loss" in row}
+    best_step = min(evaluations, key=lambda step: evaluations[step])
+    assert state.step == best_step + 3 * 4 < 400
+    assert state.best == evaluations[best_step]
+    assert json.loads((folder / "best" / "state.json").read_text())["state"]["step"] == best_step
+    assert json.loads((folder / "last" / "state.json").read_text())["state"]["n_worse"] == 3
+
+
+def test_an_interrupted_save_leaves_the_one_before(done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(done, folder)
+    job = resume(folder, {"steps": 16}, None, None, ALONE)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("gristmill.train.checkpoint._write_tensors", full)
+    before = (folder / "last" / "model.safetensors").read_bytes()
+    with pytest.raises(OSError, match="No space left"):
+        run(job)
+    assert (folder / "last" / "model.safetensors").read_bytes() == before
+    assert resume(folder, {}, None, None, ALONE).state.step == 12
+
+
+def test_a_crash_between_the_two_renames_loses_nothing(done: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(done, folder)
+    (folder / "last").rename(folder / ".last.old")
+    assert resume(folder, {}, None, None, ALONE).state.step == 12
+
+
+def test_what_is_refused(given: Path, done: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="holds a run already"):
+        new(given, done, small_run.SETTINGS)
+    with pytest.raises(ValueError, match="holds no checkpoint to resume from"):
+        resume(tmp_path, {}, None, None, ALONE)
+    folder = tmp_path / "run"
+    shutil.copytree(done, folder)
+    small_run.write_text(tmp_path, 50)
+    other = Texts([tmp_path / "text.txt"], "<|endoftext|>", 0.1, 1)
+    with pytest.raises(ValueError, match="not the shards that"):
+        resume(folder, {}, other, tmp_path / "other", ALONE)
+    (folder / "last" / "optimizer.safetensors").write_bytes(b"{}")
+    with pytest.raises(ModelFormatError, match=r"optimizer\.safetensors"):
+        run(resume(folder, {"steps": 16}, None, None, ALONE))
+    (folder / "last" / "state.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"state\.json: no state to resume from"):
+        resume(folder, {}, None, None, ALONE)
+
+
+def test_a_loss_that_is_no_number_ends_the_run(given: Path, tmp_path: Path) -> None:
+    s = small_run.settings(steps=60, eval_every=60, lr=1e5, warmup=0, clip=0.0)
+    with pytest.raises(ValueError, match=r"the loss is .*lower --lr"):
+        run(new(given, tmp_path / "run", s))
+
+
+def test_the_logs(done: Path) -> None:
+    lines = (done / "log.csv").read_text().splitlines()
+    assert lines[0].startswith("step,tokens,loss,val_loss")
+    assert len(lines) == 13
+    assert lines[4].split(",")[:2] == ["4", str(4 * 4 * 32)]
+    assert lines[4].split(",")[3]
+    assert not lines[3].split(",")[3]
+    assert [row["step"] for row in read_log(done) if "sample" in row] == [4, 8, 12]
+    pytest.importorskip("matplotlib")
+    assert (done / "loss.png").read_bytes().startswith(b"\x89PNG")
