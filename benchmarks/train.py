@@ -134,8 +134,8 @@ def their_names(tensors: dict[str, object], shape: Shape) -> dict[str, object]:
     """Our weights under llama2.c's names, the rows of q and k in the order that rotates neighbours."""
     names = {"self_attn.q_proj": "attention.wq", "self_attn.k_proj": "attention.wk", "self_attn.v_proj": "attention.wv",
              "self_attn.o_proj": "attention.wo", "mlp.gate_proj": "feed_forward.w1", "mlp.down_proj": "feed_forward.w2",
-             "mlp.up_proj": "feed_forward.w3", "input_layernorm": "attention_norm", "post_attention_layernorm": "ffn_norm",
-             "model.": "", "embed_tokens": "tok_embeddings"}  # fmt: skip
+             "mlp.up_proj": "feed_forward.w3", "input_layernorm": "attention_norm",
+             "post_attention_layernorm": "ffn_norm", "model.": "", "embed_tokens": "tok_embeddings"}  # fmt: skip
     head_dim = shape.d_model // shape.n_heads
     within = np.arange(head_dim).reshape(2, -1).T.reshape(-1)
     found = {}

@@ -77,8 +77,10 @@ class AutogradOps:
         values: NDArray[Any] = array.detach().cpu().numpy()
         return values
 
-    def kv_layer(self, n_blocks: int, n_kv_heads: int, head_dim: int, kv_type: str) -> LayerKeysValues:
-        return LayerKeysValues(n_kv_heads, head_dim)
+    def kv_layers(
+        self, n_layers: int, n_blocks: int, n_kv_heads: int, head_dim: int, kv_type: str
+    ) -> list[LayerKeysValues]:
+        return [LayerKeysValues(n_kv_heads, head_dim) for _ in range(n_layers)]
 
     def write(self, array: Tensor, values: Tensor) -> None:
         array.copy_(values)

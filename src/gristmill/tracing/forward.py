@@ -132,7 +132,7 @@ class Tracer:
         n, head_dim, group = position + 1, c.head_dim, windows_of(c).index(c.windows[layer])
         first_value = (c.n_heads + c.n_kv_heads) * head_dim
         n_blocks = -(-n // BLOCK_SIZE)
-        cache = self._ops.kv_layer(n_blocks, c.n_kv_heads, head_dim, self._kv_type)
+        cache = self._ops.kv_layers(1, n_blocks, c.n_kv_heads, head_dim, self._kv_type)[0]
         everything, last = self._batches(trace.ids[:n], n_blocks)
         angles = self._ops.rope_angles(everything.positions, c.rope)
         row = self._ops.array(np.array([position], np.int32))
