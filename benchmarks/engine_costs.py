@@ -2,7 +2,7 @@
 
     python benchmarks/engine_costs.py model.gguf --threads 2
 
-steps     time of a step that is not the recorded step itself, by sequences (any small model will do)
+steps     time of a step that is not its computing, by sequences; the larger the model, the colder Python's data
 prefix    time to the first token of a prompt of 512 tokens, computed and found in the cache
 drafts    speed with prompt lookup over that without: while a text goes in circles (what models do that were never
           trained), and while each token is drawn from the two, or the eight, likeliest, so that much looks like what
@@ -15,12 +15,17 @@ import argparse
 import os
 import random
 import statistics
+import threading
 import time
 from collections.abc import Callable
+from functools import partial
+from queue import SimpleQueue
 from typing import Any
 
 from gristmill import LLM, SamplingParams
 from gristmill.ops.cpu import CpuOps
+from gristmill.ops.interface import Begun
+from gristmill.types import Batch, Event, Request, TokenEvent
 
 TEXTS = {
     "in circles": SamplingParams(temperature=0, max_tokens=128, ignore_eos=True),
@@ -30,44 +35,61 @@ TEXTS = {
 
 
 class Stopwatch:
-    """Adds up the time of recorded steps."""
+    """Notes the time from the end of each step that goes on to the beginning of the next, by its sequences."""
 
     def __init__(self) -> None:
-        self.seconds = 0.0
-        self.n = 0
+        self.gaps: list[tuple[int, float]] = []
 
     def watch(self) -> None:
-        capture, watch = CpuOps.capture, self
+        continuation, watch, ended = CpuOps.continuation, self, [0.0]
 
-        def timed_capture(ops: CpuOps, step: Callable[[], Any]) -> Any:
-            results, again = capture(ops, step)
+        def timed_continuation(ops: CpuOps, batch: Batch, ids: Any, again: Callable[[], None]) -> Any:
+            go_on, n_rows = continuation(ops, batch, ids, again), len(ids)
 
-            def timed() -> None:
-                start = time.perf_counter()
-                again()
-                watch.seconds += time.perf_counter() - start
-                watch.n += 1
+            def timed(begun: Begun) -> list[int]:
+                watch.gaps.append((n_rows, time.perf_counter() - ended[0]))
+                chosen = go_on(begun)
+                ended[0] = time.perf_counter()
+                return chosen
 
-            return results, timed
+            return timed
 
-        CpuOps.capture = timed_capture  # type: ignore[method-assign]
+        CpuOps.continuation = timed_continuation  # type: ignore[method-assign]
+
+
+def told(llm: LLM, prompts: list[list[int]], params: SamplingParams) -> None:
+    """Every token of every answer goes to a queue of its own, as for streams."""
+    engine, ended = llm._open(), threading.Semaphore(0)
+    queues = [SimpleQueue[Event]() for _ in prompts]
+
+    def sink(queue: SimpleQueue[Event]) -> Callable[[Event], bool]:
+        def take(event: Event) -> bool:
+            queue.put(event)
+            if isinstance(event, TokenEvent) and event.finish is not None:
+                ended.release()
+            return False
+
+        return take
+
+    for prompt, queue in zip(prompts, queues, strict=True):
+        engine.submit(Request(tuple(prompt), params), sink(queue))
+    for _ in prompts:
+        ended.acquire()
 
 
 def steps(model: str, threads: int, watch: Stopwatch) -> None:
-    print("step, time beside the recorded step itself, us")
+    print("from the end of a step's computing to the beginning of the next one's, us, median (mean)")
     with LLM(model, threads=threads, max_sequences=64, max_context=256) as llm:
         for n in (1, 4, 16, 64):
             prompts = [[1 + i % 200] for i in range(n)]
             params = SamplingParams(temperature=0, max_tokens=60, ignore_eos=True)
-            llm.generate(prompts, params)
-            costs = []
-            for _ in range(5):
-                watch.seconds, watch.n = 0.0, 0
-                start = time.perf_counter()
-                llm.generate(prompts, params)
-                seconds = time.perf_counter() - start
-                costs.append((seconds - watch.seconds) / watch.n * 1e6)
-            print(f"  {n:3} sequences {statistics.median(costs):8.1f}")
+            for name, run in (("answers as a whole", llm.generate), ("each token told", partial(told, llm))):
+                run(prompts, params)
+                watch.gaps.clear()
+                for _ in range(5):
+                    run(prompts, params)
+                gaps = sorted(gap * 1e6 for n_rows, gap in watch.gaps if n_rows == n)[:-5]  # without waits between runs
+                print(f"  {n:3} sequences, {name:18} {statistics.median(gaps):8.1f} ({statistics.mean(gaps):.1f})")
 
 
 def prefix(model: str, threads: int) -> None:

@@ -13,6 +13,7 @@ from zlib import crc32
 from gristmill.engine.scheduler import Part, Scheduler
 from gristmill.engine.sequence import Sequence, Status
 from gristmill.kv.pool import BlockPool
+from gristmill.ops.interface import BLOCK_SIZE
 from gristmill.types import SamplingParams
 
 POISON = -1
@@ -103,6 +104,8 @@ class FakeEngine:
         )
         self.sequences: list[Sequence] = []
         self.computed: list[tuple[int, int, int]] = []
+        self.n_gone_on = 0
+        self._single = False
         self._states: dict[Sequence, list[int]] = {}
 
     def add(
@@ -136,10 +139,20 @@ class FakeEngine:
 
     def step(self, abort: int | None = None) -> list[Part]:
         """One step, with everything checked. abort: the request that is aborted while the step is computed."""
-        parts = self.scheduler.schedule()
+        drafted = any(sequence.drafts for sequence in self.sequences)
+        before = [(s, s.n_computed) for s in self.scheduler.running]
+        begun = None if drafted or abort is not None or not self._single else self.scheduler.go_on()
+        if begun is None or self.n_gone_on % 3 == 0:  # elsewhere it goes on from step to step without being scheduled
+            parts = self.scheduler.schedule()
+        else:
+            parts = [Part(sequence, 1, 1) for sequence, _ in before]
         self.scheduler.check()
         self._check_budget(parts)
         chosen = self._compute(parts)
+        self._single = all(part.n_tokens == part.n_logits == 1 for part in parts)
+        if begun is not None:
+            self._take(parts, chosen, before, begun)
+            return parts
         if abort is not None:
             self.scheduler.abort(abort)
         accepted = self.scheduler.update(parts, chosen)
@@ -147,6 +160,21 @@ class FakeEngine:
         assert all(not ids or sequence.tokens[-len(ids) :] == ids for sequence, ids in accepted)
         self.scheduler.check()
         return parts
+
+    def _take(
+        self, parts: list[Part], chosen: list[list[int]], before: list[tuple[Sequence, int]], begun: list[Sequence]
+    ) -> None:
+        """Going on is what was scheduled: one token of each sequence of the step before, in order."""
+        assert [(part.sequence, part.n_tokens) for part in parts] == [(sequence, 1) for sequence, _ in before]
+        assert begun == [sequence for sequence, n_computed in before if n_computed % BLOCK_SIZE == 0]
+        self.n_gone_on += 1
+        assert self.scheduler.go_on() == begun
+        ended = self.scheduler.take([token_id for ids in chosen for token_id in ids])
+        assert ended == [sequence for sequence, _ in before if sequence.status is Status.FINISHED]
+        assert all(s.tokens[-1:] == ids for (s, _), ids in zip(before, chosen, strict=True))
+        self.scheduler.settle()
+        assert all(s.n_computed == n + 1 for s, n in before if s.status is not Status.FINISHED)
+        self.scheduler.check()
 
     def run(self) -> int:
         """Steps until nothing is left to do; returns how many it took."""

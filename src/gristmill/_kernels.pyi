@@ -86,6 +86,17 @@ class Ops:
         scale: float,
     ) -> F32: ...
     def take_rows(self, x: F32, rows: I32) -> F32: ...
+    @staticmethod
+    def advance(
+        ids: I32,
+        tokens: I32,
+        positions: I32,
+        seq_lens: I32,
+        next_positions: NDArray[np.int64],
+        slots: Sequence[I32],
+        tables: Sequence[I32],
+        begun: Sequence[Sequence[int]],
+    ) -> None: ...
     def sample(
         self,
         logits: F32,
@@ -108,6 +119,21 @@ class Ops:
     def record(self, tape: Tape | None) -> None: ...
     def replay(self, tape: Tape) -> None: ...
     def moe(self, x: F32, router: F32, gate_up: Linear, down: Linear, n_active: int, limit: float) -> F32: ...
+
+class Continuation:
+    def __init__(
+        self,
+        ops: Ops,
+        tape: Tape,
+        ids: I32,
+        tokens: I32,
+        positions: I32,
+        seq_lens: I32,
+        next_positions: NDArray[np.int64],
+        slots: Sequence[I32],
+        tables: Sequence[I32],
+    ) -> None: ...
+    def __call__(self, begun: Sequence[Sequence[int]]) -> list[int]: ...
 
 class ReadTest:
     def __init__(self, ops: Ops, n_bytes: int) -> None: ...

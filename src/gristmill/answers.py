@@ -33,7 +33,8 @@ class Answers:
             own = params if params.seed is None or i == 0 else replace(params, seed=(params.seed + i) % 2**64)
             with self._counting:
                 self._n_open += 1
-            self._ids.append(self._engine.submit(Request(tuple(ids), own, priority), collector))
+            request = Request(tuple(ids), own, priority, whole=collector.whole)
+            self._ids.append(self._engine.submit(request, collector))
 
     def all_submitted(self) -> None:
         self._count_down()

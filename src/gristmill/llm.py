@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from gristmill.answers import Answers
 from gristmill.engine.adjust import Mask
 from gristmill.engine.draft_model import check_draft
+from gristmill.engine.drafts import LONGEST
 from gristmill.engine.engine import STEP_TOKENS, Engine, EngineSettings
 from gristmill.engine.guide import GuideCompiler
 from gristmill.engine.runner import REPLAY
@@ -63,7 +64,8 @@ class LLM:
     kv_type        'f16', 'f32' or 'q8_0' (int8, a scale for each 32), what keys and values are kept in
     kv_budget      bytes for keys and values; None: what max_sequences of the whole context need, if four fifths of the
                    memory that the weights leave free hold it, and otherwise that much. Pages come as they are used
-    speculate      let repetitions in a text guess its next tokens: the same answers, faster where text repeats itself
+    speculate      most tokens that repetitions in a text may guess at a time, up to 15, which True stands for: the same
+                   answers, faster where text repeats itself
     draft          a smaller model with the same vocabulary that guesses tokens ahead: the same answers, faster where it
                    is often right
     quantize       None (or 'none'), 'int8' (a float32 scale a row) or 'q8_0' (a float16 scale for each 32): what dense
@@ -87,7 +89,7 @@ class LLM:
         kv_type: str = "f16",
         kv_budget: int | None = None,
         quantize: str | None = None,
-        speculate: bool = False,
+        speculate: int = 0,
         draft: str | Path | None = None,
         tokenizer: str | Path | None = None,
         chat_template: str | Path | None = None,
@@ -97,6 +99,8 @@ class LLM:
         target = quantize_type(quantize)
         replay = _replay_mode()
         _check_count("max_sequences", max_sequences)
+        if not 0 <= speculate <= LONGEST:
+            raise ValueError(f"speculate must be True, False or a number of tokens up to {LONGEST}, not {speculate}")
         checkpoint = open_checkpoint(path)
         config = read_config(checkpoint)
         self._ops = pick_backend(device, threads)
@@ -130,7 +134,7 @@ class LLM:
             context,
             max_sequences,
             eos_ids=self._eos_ids,
-            speculate=speculate,
+            speculate=LONGEST if speculate is True else speculate,
             replay=replay,
         )
         self._engine: Engine | None = Engine(decoder, self._ops, settings, kv_plan, kv_type, self._guide_of(), small)
@@ -199,26 +203,18 @@ class LLM:
         if params.n != 1 or params.prompt_logprobs is not None:
             raise ValueError("a stream has one answer and no prompt_logprobs: use generate for n and prompt_logprobs")
         engine, reader = self._open(), TextReader(self._tokenizer, params)
-        pieces: SimpleQueue[Piece | BaseException] = SimpleQueue()
-
-        def take(event: Event) -> bool:
-            if isinstance(event, Failure):
-                pieces.put(event.error)
-            elif isinstance(event, TokenEvent):
-                piece = reader.push(event)
-                pieces.put(piece)
-                return piece.finish is not None
-            return False
-
-        request_id = engine.submit(Request(tuple(prompt_ids), params), take)
+        events: SimpleQueue[Event] = SimpleQueue()
+        request_id = engine.submit(Request(tuple(prompt_ids), params), events.put)
         try:
             while True:
-                piece = pieces.get()
-                if isinstance(piece, BaseException):
-                    raise piece
-                yield piece
-                if piece.finish is not None:
-                    return
+                event = events.get()
+                if isinstance(event, Failure):
+                    raise event.error
+                if isinstance(event, TokenEvent):
+                    piece = reader.push(event)
+                    yield piece
+                    if piece.finish is not None:
+                        return
         finally:
             engine.cancel(request_id)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from gristmill.tokenizer.interface import Tokenizer
 from gristmill.tokenizer.stream import StopStrings, StreamDecoder
-from gristmill.types import Event, Failure, Finish, PromptLogprobs, SamplingParams, TokenEvent
+from gristmill.types import Answer, Event, Failure, Finish, PromptLogprobs, SamplingParams, TokenEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +82,8 @@ class Collector:
     """The sink of one answer that is read when it is complete; on_end is called then, or when it fails.
 
     The text is made afterwards, on the thread that reads it, unless stop strings have to be looked for on the way.
+
+    whole  whether the answer is to be told at once: nothing of it is needed before
     """
 
     def __init__(self, tokenizer: Tokenizer | None, params: SamplingParams, on_end: Callable[[], None]) -> None:
@@ -89,23 +91,30 @@ class Collector:
         self._params = params
         self._reader = TextReader(tokenizer, params)
         self._looks_for_stops = bool(params.stop)
+        self.whole = not params.stop and params.logprobs is None
         self._events: list[TokenEvent] = []
+        self._answer: Answer | None = None
         self._texts: list[str] = []
         self._finish: Finish | None = None
         self._prompt: list[TokenEvent] = []
         self._on_end = on_end
+        self.n_cached = 0
         self.error: BaseException | None = None
 
     def __call__(self, event: Event) -> bool:
         if isinstance(event, TokenEvent):
             self._events.append(event)
             self._finish = event.finish
+            self.n_cached = event.n_cached
             if self._looks_for_stops:
                 piece = self._reader.push(event)
                 self._texts.append(piece.text)
                 self._finish = piece.finish
             if self._finish is None:
                 return False
+        elif isinstance(event, Answer):
+            self._answer = event
+            self._finish, self.n_cached = event.finish, event.n_cached
         elif isinstance(event, Failure):
             self.error = event.error
         else:
@@ -114,11 +123,10 @@ class Collector:
         self._on_end()
         return True
 
-    @property
-    def n_cached(self) -> int:
-        return self._events[0].n_cached
-
     def output(self, index: int) -> CompletionOutput:
+        if self._answer is not None:
+            *before, last = self._answer.token_ids
+            self._events = [*(TokenEvent(token_id, None) for token_id in before), TokenEvent(last, self._finish)]
         if not self._looks_for_stops:
             self._texts = [self._reader.push(event).text for event in self._events]
         return CompletionOutput(

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +208,8 @@ class Request:
     priority    lower is served first; equal ones in the order in which they came
     cache_salt  requests share what the cache holds of equal beginnings only where their salts are equal
     wants       for all but TOKENS nothing is generated, and of `params` only prompt_logprobs matters
+    whole       the answer is told once, when it is complete, as one Answer: for those who need no token before, and no
+                log-probabilities
     """
 
     prompt_ids: tuple[int, ...]
@@ -215,6 +217,11 @@ class Request:
     priority: int = 0
     cache_salt: str = ""
     wants: Wants = Wants.TOKENS
+    whole: bool = False
+
+    def __post_init__(self) -> None:
+        if self.whole and self.params.logprobs is not None:
+            raise ValueError("a request's answer is told as a whole without logprobs: leave one of the two out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,9 +271,8 @@ class Batch:
     masks: Any
 
 
-@dataclass(frozen=True, slots=True)
-class TokenEvent:
-    """One generated token; the last one carries `finish`.
+class TokenEvent(NamedTuple):
+    """One generated token; the last one carries `finish`. There is one for every token, and a tuple is made quickly.
 
     logprob, rank, top_logprobs  of the model's own distribution, where they were asked for: the token's, its rank from
                                  1, and those of the likeliest (id, logprob) in order
@@ -278,6 +284,15 @@ class TokenEvent:
     logprob: float | None = None
     rank: int | None = None
     top_logprobs: tuple[tuple[int, float], ...] = ()
+    n_cached: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """All tokens that were generated for a request that asked for them as a `whole`. n_cached: as in TokenEvent."""
+
+    token_ids: list[int]
+    finish: Finish
     n_cached: int = 0
 
 
@@ -309,4 +324,4 @@ class Failure:
     error: BaseException
 
 
-Event = TokenEvent | PromptLogprobs | PromptRows | Failure
+Event = TokenEvent | Answer | PromptLogprobs | PromptRows | Failure

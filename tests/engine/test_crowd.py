@@ -150,7 +150,7 @@ class Crowd:
         adjuster, lookup = None, None
         if needs_adjusting(params, False):
             adjuster = Adjuster(params, request.prompt_ids, self.decoder.config.vocab_size, None)
-        elif self.way.speculate:
+        if self.way.speculate:
             answer = [event.token_id for event in self._answers[number]]
             lookup = Guesses(n, answer[n - 1 if sequence.all_rows else 0 :], random.Random(number))
         self.told[number] = []
@@ -176,7 +176,7 @@ class Crowd:
 def _flat(events: list[Event]) -> Iterator[TokenEvent]:
     for event in events:
         assert isinstance(event, TokenEvent | PromptLogprobs), event
-        yield from ([replace(event, n_cached=0)] if isinstance(event, TokenEvent) else event.tokens)
+        yield from ([event._replace(n_cached=0)] if isinstance(event, TokenEvent) else event.tokens)
 
 
 def requests_of(vocab_size: int, seed: int, n: int = 9) -> list[Request]:

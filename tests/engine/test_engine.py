@@ -178,7 +178,7 @@ def test_a_stream_that_is_closed_ends_its_request(llm: LLM) -> None:
 
 def test_a_task_that_is_cancelled_ends_its_requests(llm: LLM) -> None:
     async def main() -> None:
-        task = asyncio.create_task(llm.agenerate([[1, 2]] * 9, LONG))
+        task = asyncio.create_task(llm.agenerate([[1, 2]] * 300, LONG))
         await asyncio.sleep(0.01)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +16,7 @@ from gristmill.formats.qtypes import QType
 from gristmill.formats.quantize import quantize
 from gristmill.ops.cpu import CpuOps
 from gristmill.ops.reference import ReferenceOps
+from gristmill.types import Batch
 
 REFERENCE = ReferenceOps()
 FLOATS = (QType.F32, QType.F16, QType.BF16)
@@ -225,6 +227,60 @@ def test_moe(cpu: CpuOps, qtype: QType, n_tokens: int) -> None:
     # int8 activations cost about a percent of the largest output
     tolerance = 1e-5 if qtype is QType.F32 else 0.02
     assert np.abs(results[0] - results[1]).max() <= tolerance * np.abs(results[1]).max()
+
+
+def decode_batch(positions: list[int], tables: list[list[list[int]]]) -> Batch:
+    """One token of each sequence at these positions; tables[g][s]: the blocks of sequence s in group g."""
+    n = len(positions)
+    fields = dict.fromkeys(field.name for field in dataclasses.fields(Batch))
+    slots = [[row[p // 16] * 16 + p % 16 for p, row in zip(positions, table, strict=True)] for table in tables]
+    fields |= {
+        "tokens": np.zeros(n, np.int32),
+        "positions": np.array(positions, np.int32),
+        "slots": tuple(np.array(slot, np.int32) for slot in slots),
+        "seq_lens": np.array(positions, np.int32) + 1,
+        "block_tables": tuple(np.array(table, np.int32) for table in tables),
+        "next_positions": np.array(positions, np.int64) + 1,
+    }
+    return Batch(**fields)
+
+
+def test_a_batch_goes_on(cpu: CpuOps) -> None:
+    """For as many steps as three blocks have, in two groups of layers with blocks of their own."""
+    starts = [0, 5, 15, 30]
+    groups = [[[8 * s + 3 * g + b + 1 for b in range(4)] for s in range(4)] for g in range(2)]
+    known = [
+        [[b if i <= p // 16 else 0 for i, b in enumerate(row)] for p, row in zip(starts, g, strict=True)]
+        for g in groups
+    ]
+    own, reference = decode_batch(starts, known), decode_batch(starts, known)
+    for step in range(1, 32):
+        positions = [start + step for start in starts]
+        ids = np.array([step, 7, 100 + step, 0], np.int32)
+        new = [s for s, p in enumerate(positions) if p % 16 == 0]
+        begun = [[group[s][positions[s] // 16] for s in new] for group in groups]
+        for ops, batch in ((cpu, own), (REFERENCE, reference)):
+            ops.advance(batch, ids, begun)
+            expected = decode_batch(positions, groups)
+            for name in ("positions", "seq_lens", "next_positions"):
+                np.testing.assert_array_equal(getattr(batch, name), getattr(expected, name))
+            np.testing.assert_array_equal(batch.tokens, ids)
+            np.testing.assert_array_equal(batch.slots, expected.slots)
+        np.testing.assert_array_equal(own.block_tables, reference.block_tables)
+
+
+def test_a_batch_that_cannot_go_on_is_left_as_it_was(cpu: CpuOps) -> None:
+    batch, ids = decode_batch([15, 3], [[[1], [2]]]), np.array([5, 6], np.int32)
+    with pytest.raises(ValueError, match="block tables are too narrow"):
+        cpu.advance(batch, ids, [[9]])
+    with pytest.raises(ValueError, match="a block is needed for each sequence"):
+        cpu.advance(batch, ids, [[]])
+    with pytest.raises(ValueError, match="one token of each"):
+        cpu.advance(batch, ids[:1], [[9]])
+    with pytest.raises(ValueError, match="for each group"):
+        cpu.advance(batch, ids, [])
+    assert batch.positions.tolist() == [15, 3]
+    assert batch.slots[0].tolist() == [31, 35]
 
 
 def test_a_wrong_shape_is_an_error_and_not_a_crash(cpu: CpuOps) -> None:

@@ -20,17 +20,29 @@ class Mask(Protocol):
         """Fill bit i % 32 of word i // 32 for each id i of the vocabulary."""
         ...
 
-    def advance(self, token_id: int) -> None: ...
+    def advance(self, token_id: int) -> None:
+        """ValueError, and no change, for a token that it does not allow."""
+        ...
+
+    def rollback(self, n_tokens: int) -> None: ...
+
+    def forced(self) -> list[int]:
+        """Tokens that must come next, as it allows nothing else."""
+        ...
 
 
 class Adjuster:
-    """guide: what structured output allows, or None."""
+    """guide: what structured output allows, or None.
+
+    Where a sequence has drafts, each is adjusted as if those before it had been chosen already.
+    """
 
     def __init__(
         self, params: SamplingParams, prompt_ids: tuple[int, ...], vocab_size: int, guide: Mask | None
     ) -> None:
         self._guide = guide
-        self.mask = np.zeros(-(-vocab_size // 32), np.uint32) if guide is not None else None  # of the token to come
+        self._n_words = -(-vocab_size // 32)
+        self.masks = list[NDArray[np.uint32]]()  # of the token to come, and of those after each draft
         self._bias = dict(params.logit_bias or {})
         self._counts = dict.fromkeys(prompt_ids if params.repetition_penalty != 1 else (), 0)
         self._has_penalties = (params.repetition_penalty, params.presence_penalty, params.frequency_penalty) != (
@@ -41,29 +53,62 @@ class Adjuster:
 
     def advance(self, token_ids: list[int]) -> None:
         """These were generated."""
-        for token_id in token_ids if self._has_penalties else ():
-            self._counts[token_id] = self._counts.get(token_id, 0) + 1
+        if self._has_penalties:
+            _count(self._counts, token_ids)
         if self._guide is not None:
             for token_id in token_ids:
                 self._guide.advance(token_id)
 
-    def fill_mask(self) -> None:
-        """Ask the grammar what it allows next. ValueError where it has grown over its limits."""
-        if self._guide is not None:
-            assert self.mask is not None
-            self._guide.mask(self.mask)
+    def forced(self) -> list[int]:
+        """Tokens that the grammar leaves no choice about: drafts that are always right."""
+        return self._guide.forced() if self._guide is not None else []
 
-    def list_ids(self, sequence: Sequence, ids: list[int], counts: list[int], bias: list[float]) -> None:
-        """Append each id that gets a bias or a penalty, how often it was seen (see types.Batch), and its bias."""
+    def possible(self, drafts: list[int]) -> list[int]:
+        """Those before the first that the grammar forbids."""
+        guide, n = self._guide, 0
+        if guide is None:
+            return drafts
+        try:
+            for token_id in drafts:
+                guide.advance(token_id)
+                n += 1
+        except ValueError:
+            pass
+        guide.rollback(n)
+        return drafts[:n]
+
+    def fill_masks(self, drafts: list[int]) -> None:
+        """Ask the grammar what it allows next, and after each of these. ValueError where it grew over its limits."""
+        if self._guide is None:
+            return
+        self.masks += [np.zeros(self._n_words, np.uint32) for _ in range(len(drafts) + 1 - len(self.masks))]
+        for mask, token_id in zip(self.masks, drafts, strict=False):
+            self._guide.mask(mask)
+            self._guide.advance(token_id)
+        self._guide.mask(self.masks[len(drafts)])
+        self._guide.rollback(len(drafts))
+
+    def list_ids(self, sequence: Sequence, n_drafts: int, ids: list[int], counts: list[int], bias: list[float]) -> None:
+        """Append each id that gets a bias or a penalty after the first n_drafts, how often it was seen (as types.Batch
+        has it), and its bias."""
         listed = dict(self._bias)
-        if sequence.n_output < sequence.params.min_tokens:
+        if sequence.n_output + n_drafts < sequence.params.min_tokens:
             listed |= dict.fromkeys(sequence.stop_ids, -math.inf)
-        ids += self._counts
-        counts += self._counts.values()
-        bias += [listed.pop(token_id, 0.0) for token_id in self._counts]
+        seen = self._counts
+        if n_drafts and self._has_penalties:
+            seen = seen.copy()
+            _count(seen, sequence.drafts[:n_drafts])
+        ids += seen
+        counts += seen.values()
+        bias += [listed.pop(token_id, 0.0) for token_id in seen]
         ids += listed
         counts += [-1] * len(listed)
         bias += listed.values()
+
+
+def _count(counts: dict[int, int], token_ids: list[int]) -> None:
+    for token_id in token_ids:
+        counts[token_id] = counts.get(token_id, 0) + 1
 
 
 def needs_adjusting(params: SamplingParams, has_guide: bool) -> bool:

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from gristmill.engine.adjust import Adjuster
 from gristmill.engine.scheduler import Part
-from gristmill.engine.sequence import Sequence
 from gristmill.ops.interface import BLOCK_SIZE, Ops
 from gristmill.types import Batch
 
@@ -56,48 +55,7 @@ def build(parts: Many[Part], ops: Ops, adjusters: Mapping[int, Adjuster] = _NONE
         min_p=array([p.min_p for p in params], np.float32),
         seeds=array([s.seed for s in wanting], np.uint64),
         next_positions=array([positions[row] + 1 for row in rows], np.int64),
-        **_adjustments(wanting, adjusters, ops),
-    )
-
-
-def advance(batch: Batch, parts: Many[Part], chosen: list[int], ops: Ops) -> Batch | None:
-    """The batch after `batch`, which had one token of each of the same sequences, now that `chosen` have followed.
-
-    What did not change are the same arrays. None where the block tables have become too narrow: then `build` it.
-    """
-    positions, seq_lens = ops.get(batch.positions) + 1, ops.get(batch.seq_lens) + 1
-    slots, tables = [ops.get(array) + 1 for array in batch.slots], batch.block_tables
-    begun = [row for row, position in enumerate(positions.tolist()) if not position % BLOCK_SIZE]  # a block
-    if begun:
-        widened = [np.array(ops.get(array)) for array in tables]
-        if seq_lens.max() > widened[0].shape[1] * BLOCK_SIZE:
-            return None
-        for row in begun:
-            index = positions[row] // BLOCK_SIZE
-            for group, table in enumerate(parts[row].sequence.block_ids):
-                slots[group][row] = table[index] * BLOCK_SIZE
-                widened[group][row, index] = table[index]
-        tables = tuple(ops.array(array) for array in widened)
-    return Batch(  # `replace` would take as long as all of the above
-        ops.array(np.array(chosen, np.int32)),
-        ops.array(positions),
-        tuple(ops.array(array) for array in slots),
-        batch.query_start,
-        ops.array(seq_lens),
-        tables,
-        batch.sample_rows,
-        batch.temperature,
-        batch.top_k,
-        batch.top_p,
-        batch.min_p,
-        batch.seeds,
-        ops.array(ops.get(batch.next_positions) + 1),
-        batch.penalties,
-        batch.listed_start,
-        batch.listed_ids,
-        batch.listed_counts,
-        batch.listed_bias,
-        batch.masks,
+        **_adjustments(parts, adjusters, ops),
     )
 
 
@@ -118,23 +76,24 @@ def _tables(parts: Many[Part], lens: list[int], group: int) -> NDArray[np.int32]
     return tables
 
 
-def _adjustments(wanting: list[Sequence], adjusters: Mapping[int, Adjuster], ops: Ops) -> dict[str, Any]:
+def _adjustments(parts: Many[Part], adjusters: Mapping[int, Adjuster], ops: Ops) -> dict[str, Any]:
     """The arrays of a batch that change logits, without elements where no row asks for them."""
-    rows = [adjusters.get(sequence.request_id) for sequence in wanting] if adjusters else []
-    penalties, start = list[tuple[float, float, float]](), [0]
+    penalties, start = list[tuple[float, float, float]](), list[int]()
     ids, counts, bias = list[int](), list[int](), list[float]()
     masks = np.zeros((0, 0), np.uint32)
-    if any(rows):
-        for row, (adjuster, sequence) in enumerate(zip(rows, wanting, strict=True)):
-            p = sequence.params
-            penalties.append((p.repetition_penalty, p.presence_penalty, p.frequency_penalty))
-            if adjuster is not None:
-                adjuster.list_ids(sequence, ids, counts, bias)
-                if adjuster.mask is not None:
-                    if not len(masks):
-                        masks = np.full((len(rows), len(adjuster.mask)), 2**32 - 1, np.uint32)
-                    masks[row] = adjuster.mask
-            start.append(len(ids))
+    if any(part.n_logits and part.sequence.request_id in adjusters for part in parts):
+        n_rows, start = sum(part.n_logits for part in parts), [0]
+        for part in parts:
+            p, adjuster = part.sequence.params, adjusters.get(part.sequence.request_id)
+            for n_drafts in _drafts_before(part):
+                penalties.append((p.repetition_penalty, p.presence_penalty, p.frequency_penalty))
+                if adjuster is not None:
+                    adjuster.list_ids(part.sequence, n_drafts, ids, counts, bias)
+                    if adjuster.masks:
+                        if not len(masks):
+                            masks = np.full((n_rows, len(adjuster.masks[0])), 2**32 - 1, np.uint32)
+                        masks[len(start) - 1] = adjuster.masks[n_drafts]
+                start.append(len(ids))
         padding = (
             (1 << (len(ids) - 1).bit_length()) - len(ids) if ids else 0
         )  # few sizes, so that steps have few shapes
@@ -143,9 +102,15 @@ def _adjustments(wanting: list[Sequence], adjusters: Mapping[int, Adjuster], ops
         bias += [0.0] * padding
     return {
         "penalties": ops.array(np.array(penalties, np.float32).reshape(-1, 3)),
-        "listed_start": ops.array(np.array(start if any(rows) else [], np.int32)),
+        "listed_start": ops.array(np.array(start, np.int32)),
         "listed_ids": ops.array(np.array(ids, np.int32)),
         "listed_counts": ops.array(np.array(counts, np.int32)),
         "listed_bias": ops.array(np.array(bias, np.float32)),
         "masks": ops.array(masks),
     }
+
+
+def _drafts_before(part: Part) -> list[int]:
+    """For each row of its logits, how many drafts come before what the row leads to. Those of a prompt have none."""
+    n_drafts = max(0, part.sequence.n_computed + part.n_tokens - len(part.sequence.tokens))
+    return [max(0, i) for i in range(n_drafts + 1 - part.n_logits, n_drafts + 1)]

@@ -12,9 +12,12 @@ class PromptLookup:
 
     After "prompt lookup decoding" (Saxena 2023). Most text does not repeat itself, and a wrong draft costs time, so the
     drafts grow as long as they are right, shrink when not, and pause for ever longer while all of them are wrong.
+
+    longest  most of them at a time
     """
 
-    def __init__(self) -> None:
+    def __init__(self, longest: int = LONGEST) -> None:
+        self._longest = longest
         self._latest: dict[tuple[int, ...], int] = {}  # the position after the latest of these 2 or 3 ids in a row
         self._n_indexed = 2
         self._length = FIRST_LENGTH
@@ -23,7 +26,7 @@ class PromptLookup:
 
     def propose(self, tokens: list[int], n: int) -> list[int]:
         """Up to n ids that may follow `tokens`, which only grow from call to call. Time: O(1) for each new token."""
-        n = min(n, self._length)
+        n = min(n, self._length, self._longest)
         if n <= 0 or len(tokens) < max(N_GRAM, self._resume_at):
             return []
         self._index(tokens)
@@ -37,7 +40,9 @@ class PromptLookup:
         """Tells how many of the drafts last proposed were computed, and how many of these were right."""
         if n_drafted == 0:
             return
-        self._length = min(LONGEST, 2 * self._length + 1) if n_accepted == n_drafted else max(SHORTEST, n_accepted + 1)
+        self._length = (
+            min(self._longest, 2 * self._length + 1) if n_accepted == n_drafted else max(SHORTEST, n_accepted + 1)
+        )
         if n_accepted:
             self._misses = max(0, self._misses - n_accepted)
             return

@@ -27,6 +27,7 @@ STEP_TOKENS = 512
 """Tokens computed in one step."""
 
 _UNBOUNDED = 1 << 30
+_NONE = frozenset[int]()
 
 Order = Callable[[Loop], None] | None
 """What another thread asks of the engine's own. None: that it end."""
@@ -43,7 +44,7 @@ class EngineSettings:
     max_queue      so many may wait; None: any number
     step_tokens    tokens computed in one step
     eos_ids        end an answer unless ignore_eos
-    speculate      whether n-grams of a text guess its next tokens
+    speculate      tokens that n-grams of a text may guess at a time; 0: they guess none
     replay         as Runner
     """
 
@@ -52,7 +53,7 @@ class EngineSettings:
     max_queue: int | None = None
     step_tokens: int = STEP_TOKENS
     eos_ids: tuple[int, ...] = ()
-    speculate: bool = False
+    speculate: int = 0
     replay: str = "on"
 
 
@@ -75,6 +76,7 @@ class Engine:
     ) -> None:
         self.config = decoder.config
         self.settings = settings
+        self._eos_ids = frozenset(settings.eos_ids)
         self._guide_of = guide_of
         runner = Runner(decoder, ops, allocate(ops, decoder.config, kv_plan.n_blocks, kv_type), settings.replay)
         self._scheduler = Scheduler(
@@ -155,13 +157,21 @@ class Engine:
             n_prompt=n_prompt,
             params=params,
             seed=int.from_bytes(os.urandom(8)) if params.seed is None else params.seed % 2**64,
-            stop_ids=frozenset((*params.stop_token_ids, *(() if params.ignore_eos else self.settings.eos_ids))),
+            stop_ids=self._stop_ids(params),
             max_output=min(room, params.max_tokens or room) if generates else 1,
             priority=request.priority,
             arrival=number,
             salt=request.cache_salt.encode(),
             all_rows=not generates or params.prompt_logprobs is not None,
         )
+
+    def _lookup(self) -> PromptLookup | None:
+        return PromptLookup(self.settings.speculate) if self.settings.speculate else None
+
+    def _stop_ids(self, params: SamplingParams) -> frozenset[int]:
+        """One object for most requests, since it is looked at with every token."""
+        ends = _NONE if params.ignore_eos else self._eos_ids
+        return ends.union(params.stop_token_ids) if params.stop_token_ids else ends
 
     def _stream(self, request: Request, sink: Sink) -> Stream:
         params, guide = request.params, None
@@ -175,9 +185,10 @@ class Engine:
             if self._guide_of is None:
                 raise ValueError("structured_outputs needs a vocabulary, and this model has none")
             guide = self._guide_of(params)
+        adjuster = None
         if needs_adjusting(params, guide is not None):
-            return Stream(request, sink, Adjuster(params, request.prompt_ids, self.config.vocab_size, guide))
-        return Stream(request, sink, lookup=PromptLookup() if self.settings.speculate else None)
+            adjuster = Adjuster(params, request.prompt_ids, self.config.vocab_size, guide)
+        return Stream(request, sink, adjuster, self._lookup())
 
 
 def _run(loop: Loop, orders: SimpleQueue[Order]) -> None:

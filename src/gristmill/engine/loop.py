@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from operator import is_
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from gristmill.engine.adjust import Adjuster
-from gristmill.engine.batch import advance, build
+from gristmill.engine.batch import build
 from gristmill.engine.draft_model import DraftModel
 from gristmill.engine.drafts import PromptLookup
 from gristmill.engine.runner import Runner
 from gristmill.engine.scheduler import Part, Scheduler
 from gristmill.engine.sequence import Sequence
-from gristmill.ops.interface import Ops
-from gristmill.types import Batch, Event, Failure, Finish, PromptLogprobs, PromptRows, Request, TokenEvent, Wants
+from gristmill.ops.interface import BLOCK_SIZE, Ops
+from gristmill.types import (
+    Answer,
+    Batch,
+    Event,
+    Failure,
+    Finish,
+    PromptLogprobs,
+    PromptRows,
+    Request,
+    TokenEvent,
+    Wants,
+)
 
 Sink = Callable[[Event], bool | None]
 """Takes a request's events, on the engine's thread: it must be quick. True after a token ends the request there."""
@@ -33,6 +43,7 @@ class Stream:
     """What belongs to a request beside its sequence.
 
     adjuster, lookup  None where it does without
+    looked_up         the lookup was asked for the drafts of this step
     n_told            positions of the prompt whose rows were told, for a request that wants them
     """
 
@@ -40,6 +51,7 @@ class Stream:
     sink: Sink
     adjuster: Adjuster | None = None
     lookup: PromptLookup | None = None
+    looked_up: bool = False
     n_told: int = 0
 
 
@@ -77,7 +89,9 @@ class Loop:
         self._lookups: dict[int, PromptLookup] = {}
         self._hidden: set[int] = set()
         self._scored: set[int] = set()
-        self._last: tuple[list[Part], Batch, list[int]] | None = None  # a step of one token each, and what was chosen
+        self._singles: list[Part] | None = None  # of the last step, if that was one token of each sequence
+        self._groups = range(0)  # of layers
+        self._followers = list[tuple[int, Stream, int, Sequence]]()  # of these, those that are told each token
 
     @property
     def has_work(self) -> bool:
@@ -116,18 +130,27 @@ class Loop:
 
     def step(self) -> None:
         """Compute the next tokens of everything that runs. An error ends the requests of the step and no others."""
-        self._draft()
-        parts = self._mask(self.scheduler.schedule())
+        drafted = self._draft()
+        plain = self._singles is not None and not drafted and not self._adjusters
+        begun = self.scheduler.go_on() if plain else None
+        parts = self._singles if begun is not None else self._mask(self.scheduler.schedule())
+        assert parts is not None
         try:
-            computed = self._compute(parts)
+            ids, computed = self._go_on(parts, begun) if begun is not None else ([], self._compute(parts))
             logprobs = self._logprobs(computed)
         except Exception as error:
             _log.exception("a step of %d requests failed", len(parts))
             self._runner.forget()
-            self._last = None
+            self._singles = None
             for part in parts:
                 self._fail(part.sequence.request_id, error)
             return
+        if ids:
+            self._take(ids)
+        else:
+            self._update(computed, logprobs)
+
+    def _update(self, computed: list[Computed], logprobs: dict[int, TokenEvent]) -> None:
         updates = self.scheduler.update([each.part for each in computed], [each.chosen for each in computed])
         for each, (sequence, accepted) in zip(computed, updates, strict=True):
             stream = self._streams.get(sequence.request_id)
@@ -136,20 +159,58 @@ class Loop:
             if stream is not None and accepted:
                 self._tell_tokens(stream, each, accepted, logprobs)
 
-    def _draft(self) -> None:
-        for sequence in self.scheduler.running if self._lookups else ():
-            lookup = self._lookups.get(sequence.request_id)
-            if lookup is not None and len(sequence.tokens) - sequence.n_computed == 1:
-                sequence.drafts = lookup.propose(sequence.tokens, MAX_DRAFTS)
-        if self._draft_model is not None:
-            ready = [s for s in self.scheduler.running if len(s.tokens) - s.n_computed == 1 and self._may_draft(s)]
-            for sequence in ready:
-                self.scheduler.reserve(sequence, len(sequence.tokens) + MAX_DRAFTS)
-            self._draft_model.propose(ready, MAX_DRAFTS)
+    def _go_on(self, parts: list[Part], begun: list[Sequence]) -> tuple[list[int], list[Computed]]:
+        """One more token of each sequence: the ids, or where there is more to tell than these, what was computed."""
+        places = [sequence.n_computed // BLOCK_SIZE for sequence in begun]
+        blocks = [[s.block_ids[group][i] for s, i in zip(begun, places, strict=True)] for group in self._groups]
+        ids, logits = self._runner.go_on(blocks, max(places) + 1 if places else 0, self._rebuild)
+        if not self._scored:
+            return ids, []
+        self.scheduler.settle()
+        return [], _split(parts, ids, logits)
 
-    def _may_draft(self, sequence: Sequence) -> bool:
-        """Not where each choice changes what the next may be, nor where another way to guess has found something."""
-        return sequence.request_id not in self._adjusters and not sequence.drafts
+    def _rebuild(self) -> Batch:
+        """The batch of a step that goes on, from nothing."""
+        assert self._singles is not None
+        self.scheduler.settle()
+        return build(self._singles, self._ops)
+
+    def _take(self, ids: list[int]) -> None:
+        """The rest of a step that went on without anything but a token for each sequence."""
+        ended = self.scheduler.take(ids)
+        for row, stream, n_cached, sequence in self._followers:
+            finish = sequence.finish if ended else None
+            if self._tell(stream, TokenEvent(ids[row], finish, None, None, (), n_cached)):
+                self._stop(sequence.request_id)
+        for sequence in ended:
+            self._end(sequence)
+
+    def _draft(self) -> bool:
+        """Guess what comes next. Whether there are guesses."""
+        if not self._lookups and not self._adjusters and self._draft_model is None:
+            return False
+        ready = [s for s in self.scheduler.running if len(s.tokens) - s.n_computed == 1]
+        for sequence in ready:
+            self._guess(sequence)
+        if self._draft_model is not None:
+            others = [sequence for sequence in ready if not sequence.drafts]
+            for sequence in others:
+                self.scheduler.reserve(sequence, len(sequence.tokens) + MAX_DRAFTS)
+            self._draft_model.propose(others, MAX_DRAFTS)
+        for sequence in ready if self._adjusters else ():
+            adjuster = self._adjusters.get(sequence.request_id)
+            if adjuster is not None and sequence.drafts:
+                sequence.drafts = adjuster.possible(sequence.drafts)
+        return any(sequence.drafts for sequence in ready)
+
+    def _guess(self, sequence: Sequence) -> None:
+        """What its grammar leaves no choice about, or what its text has said before."""
+        adjuster, lookup = self._adjusters.get(sequence.request_id), self._lookups.get(sequence.request_id)
+        sequence.drafts = adjuster.forced()[:MAX_DRAFTS] if adjuster is not None else []
+        if lookup is not None:
+            self._streams[sequence.request_id].looked_up = not sequence.drafts
+            if not sequence.drafts:
+                sequence.drafts = lookup.propose(sequence.tokens, MAX_DRAFTS)
 
     def _mask(self, parts: list[Part]) -> list[Part]:
         """Fill the masks of those that keep to a grammar; where a grammar cannot go on, its request ends."""
@@ -157,7 +218,7 @@ class Loop:
             adjuster = self._adjusters.get(part.sequence.request_id)
             try:
                 if adjuster is not None and part.n_logits:
-                    adjuster.fill_mask()
+                    adjuster.fill_masks(part.sequence.drafts)
             except ValueError as error:
                 self._fail(part.sequence.request_id, error)
         return [part for part in parts if part.sequence.finish is None] if self._adjusters else parts
@@ -166,26 +227,23 @@ class Loop:
         hidden = [p for p in parts if p.sequence.request_id in self._hidden] if self._hidden else []
         others = [p for p in parts if p not in hidden] if hidden else parts
         computed = list[Computed]()
+        self._singles = None
         if others:
-            batch = self._batch(others)
+            batch = build(others, self._ops, self._adjusters)
+            self._groups = range(len(batch.slots))
             ids, logits = self._runner.step(batch)
-            single = len(others) == len(batch.tokens) == len(ids)
-            self._last = (others, batch, ids) if single and not self._adjusters else None
             computed += _split(others, ids, logits)
+            if len(parts) == len(batch.tokens) == len(ids):
+                self._singles, self._followers = parts, self._following(parts)
         if hidden:
             rows = self._runner.hidden(build(hidden, self._ops))
             computed += _split(hidden, [0] * len(rows), rows)
         return computed
 
-    def _batch(self, parts: list[Part]) -> Batch:
-        """While the same sequences go on one token at a time, most of a batch stays as it was."""
-        if self._last is not None:
-            before, batch, ids = self._last
-            if len(before) == len(parts) and all(map(is_, before, parts)) and not self._adjusters:
-                advanced = advance(batch, parts, ids, self._ops)
-                if advanced is not None:
-                    return advanced
-        return build(parts, self._ops, self._adjusters)
+    def _following(self, parts: list[Part]) -> list[tuple[int, Stream, int, Sequence]]:
+        """(row, stream, n_cached, sequence) of those that are told each token."""
+        rows = ((row, self._streams[part.sequence.request_id], part.sequence) for row, part in enumerate(parts))
+        return [(row, stream, s.n_cached, s) for row, stream, s in rows if not stream.request.whole]
 
     def _logprobs(self, computed: list[Computed]) -> dict[int, TokenEvent]:
         """For each row of logits whose log-probabilities are wanted, the token that it leads to, with them."""
@@ -237,7 +295,7 @@ class Loop:
         request_id = sequence.request_id
         if request_id not in self._streams:
             return
-        if each.n_new > 1 and stream.lookup is not None:
+        if each.n_new > 1 and stream.lookup is not None and stream.looked_up:
             stream.lookup.learn(each.n_new - 1, len(accepted) - 1)
         if each.n_new > 1 and self._draft_model is not None:
             self._draft_model.learn(sequence, each.n_new - 1, len(accepted) - 1)
@@ -248,17 +306,29 @@ class Loop:
             self._fail(request_id, error)
             return
         row = each.first_row + len(each.ids) - each.n_new
-        for i, token_id in enumerate(accepted):
+        for i, token_id in enumerate(accepted if not stream.request.whole else ()):
             finish = sequence.finish if i == len(accepted) - 1 else None
-            event = TokenEvent(token_id, finish, n_cached=sequence.n_cached)
             if logprobs and row + i in logprobs:
-                event = replace(logprobs[row + i], finish=finish, n_cached=sequence.n_cached)
+                event = logprobs[row + i]._replace(finish=finish, n_cached=sequence.n_cached)
+            else:
+                event = TokenEvent(token_id, finish, n_cached=sequence.n_cached)
             if self._tell(stream, event):
-                self.scheduler.abort(request_id, Finish.STOP)
-                self._close(request_id)
+                self._stop(request_id)
                 return
         if sequence.finish is not None:
-            self._close(request_id)
+            self._end(sequence)
+
+    def _end(self, sequence: Sequence) -> None:
+        """Nothing more will come of a request; one that waited for the whole answer is told it."""
+        stream = self._streams.get(sequence.request_id)
+        self._close(sequence.request_id)
+        if stream is not None and stream.request.whole and sequence.finish is not None:
+            self._tell(stream, Answer(sequence.tokens[sequence.n_prompt :], sequence.finish, sequence.n_cached))
+
+    def _stop(self, request_id: int) -> None:
+        """Who takes its events wants no more of them."""
+        self.scheduler.abort(request_id, Finish.STOP)
+        self._close(request_id)
 
     def _fail(self, request_id: int, error: BaseException) -> None:
         stream = self._streams.get(request_id)

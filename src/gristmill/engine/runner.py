@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gristmill.kv.cache import KvCache
 from gristmill.models.decoder import Decoder
-from gristmill.ops.interface import Array, Ops
+from gristmill.ops.interface import Array, Begun, Ops
 from gristmill.types import Batch
 
 REPLAY = ("on", "off", "check")
@@ -27,14 +27,16 @@ _FIELDS = tuple(field.name for field in fields(Batch))
 class Recording:
     """A step that was recorded: the arrays it reads, its results, and what does it again.
 
-    written  whose values its arrays hold now; those of an array that comes again need not be written again
+    go_on  the same with the ids that it chose, once that was asked for
     """
 
-    arrays: tuple[Array, ...]
-    written: tuple[Array, ...]
+    batch: Batch
+    arrays: tuple[Array, ...]  # of the batch, in one row
     ids: Array  # [R]
     logits: Array  # [R, vocab_size]
     again: Callable[[], None]
+    n_blocks: int  # of a sequence at most
+    go_on: Callable[[Begun], list[int]] | None = None
 
 
 class Runner:
@@ -52,6 +54,7 @@ class Runner:
         self._kv = kv
         self._replay = replay
         self._recordings: OrderedDict[tuple[int, ...], Recording] = OrderedDict()
+        self._last: Recording | None = None  # the step before, where `step` ran a recorded one
 
     def forward(self, batch: Batch) -> NDArray[np.float32]:
         """Logits [R, vocab_size]."""
@@ -64,22 +67,38 @@ class Runner:
         return hidden
 
     def step(self, batch: Batch) -> tuple[list[int], Array]:
-        """(the chosen id of each sampled row, logits [R, vocab_size] that hold until the next step).
-
-        A batch's arrays must not change afterwards: one that comes again is taken to hold what it held.
-        """
+        """(the chosen id of each sampled row, logits [R, vocab_size] that hold until the next step)."""
         n_tokens = len(batch.tokens)  # prompts come in too many lengths to be worth a recording each
+        self._last = None
         if self._replay == "off" or n_tokens > MAX_RECORDED_TOKENS or n_tokens != len(batch.sample_rows):
             ids, logits = self._eager(batch)
         else:
             recording = self._run_recorded(batch)
             ids, logits = recording.ids, recording.logits
+            self._last = recording
         chosen: list[int] = self._ops.get(ids).tolist()
         return chosen, logits
+
+    def go_on(self, begun: Begun, n_blocks: int, build: Callable[[], Batch]) -> tuple[list[int], Array]:
+        """The step after the last one, if that was of one token of each sequence and so is this one: the same as
+        `step(build())`, without building it where the recorded arrays can go on by themselves.
+
+        n_blocks  that the longest of those sequences has now whose token begins a block
+        """
+        recording = self._last
+        if recording is None or n_blocks > recording.n_blocks:
+            return self.step(build())
+        if recording.go_on is None:
+            recording.go_on = self._ops.continuation(recording.batch, recording.ids, recording.again)
+        ids = recording.go_on(begun)
+        if self._replay == "check":
+            self._compare(recording, build())
+        return ids, recording.logits
 
     def forget(self) -> None:
         """Drop what was recorded, after a step that failed."""
         self._recordings.clear()
+        self._last = None
 
     def _eager(self, batch: Batch) -> tuple[Array, Array]:
         logits = self._decoder.forward(self._ops, batch, self._kv)
@@ -96,10 +115,8 @@ class Runner:
                 self._recordings.popitem(last=False)
         else:
             self._recordings.move_to_end(shapes)
-            for array, values, written in zip(recording.arrays, arrays, recording.written, strict=True):
-                if values is not written:
-                    self._ops.write(array, values)
-            recording.written = arrays
+            for array, values in zip(recording.arrays, arrays, strict=True):
+                self._ops.write(array, values)
             recording.again()
         if self._replay == "check":
             self._compare(recording, batch)
@@ -112,7 +129,7 @@ class Runner:
         values = (getattr(batch, name) for name in _FIELDS)
         own = Batch(*(tuple(map(copy, value)) if isinstance(value, tuple) else copy(value) for value in values))
         (ids, logits), again = self._ops.capture(lambda: self._eager(own))
-        return Recording(_arrays(own), _arrays(batch), ids, logits, again)
+        return Recording(own, _arrays(own), ids, logits, again, own.block_tables[0].shape[1])
 
     def _compare(self, recording: Recording, batch: Batch) -> None:
         ids, logits = (self._ops.get(array) for array in self._eager(batch))

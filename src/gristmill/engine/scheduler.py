@@ -14,6 +14,7 @@ from itertools import chain
 from operator import attrgetter
 
 from gristmill.engine.sequence import Sequence, Status
+from gristmill.engine.steady import Steady
 from gristmill.engine.tables import BlockTables
 from gristmill.kv.pool import BlockPool
 from gristmill.ops.interface import BLOCK_SIZE
@@ -62,6 +63,7 @@ class Scheduler:
         self._waiting: list[Sequence] = []
         self._computing: dict[bytes, Sequence] = {}  # blocks that running sequences will publish, by hash
         self._singles: list[Part] | None = None  # the parts of a step of one token each, while the same ones run
+        self._steady: Steady | None = None  # while they go on by `take`
         self.n_preempted = 0  # these three since the beginning
         self.n_drafted = 0
         self.n_accepted = 0
@@ -69,6 +71,7 @@ class Scheduler:
     @property
     def running(self) -> tuple[Sequence, ...]:
         """In order."""
+        self.settle()
         return tuple(self._running)
 
     @property
@@ -96,6 +99,7 @@ class Scheduler:
 
     def abort(self, request_id: int, finish: Finish = Finish.ABORT) -> Sequence | None:
         """Ends a sequence at once, between any two calls, and frees what it held. None if there is none of this id."""
+        self.settle()
         for sequence in chain(self._running, self._waiting):
             if sequence.request_id == request_id:
                 self._end(sequence, finish)
@@ -104,6 +108,7 @@ class Scheduler:
 
     def reserve(self, sequence: Sequence, n_tokens: int) -> None:
         """Takes blocks for n_tokens of a running sequence ahead of need, as far as they are free."""
+        self.settle()
         self._tables.extend(sequence, min(n_tokens, sequence.max_tokens - 1))
 
     def schedule(self) -> list[Part]:
@@ -111,6 +116,8 @@ class Scheduler:
 
         Each gets one token. What is left of the step goes, in order, to drafts, to prompts, and to sequences that wait.
         """
+        self.settle()
+        self._steady = None
         self._make_way()
         unfinished = self._serve_running()
         n_left = self._step_tokens - len(self._running)
@@ -121,12 +128,47 @@ class Scheduler:
             self._singles = [Part(sequence, 1, 1) for sequence in self._running]
         return self._singles.copy()
 
+    def go_on(self) -> list[Sequence] | None:
+        """Instead of `schedule`, after a step of one token of each sequence and while none has drafts: those whose next
+        token begins a block, if the next step is again one token of each of them; None where only `schedule` can tell.
+        """
+        if self._singles is None or (self._waiting and not self._is_closed_to(self._waiting[0])):
+            return None
+        if self._steady is None:
+            self._steady = Steady([part.sequence for part in self._singles])
+        for sequence in self._steady.beginning:
+            if self._tables.extend(sequence, sequence.n_computed + 1) == sequence.n_computed:
+                return None  # somebody must make room
+        return self._steady.beginning
+
+    def take(self, ids: list[int]) -> list[Sequence]:
+        """`update` after `go_on`: the id chosen for each sequence, in order. Returns those that it ended."""
+        steady, ended = self._steady, list[Sequence]()
+        assert steady is not None
+        for row in steady.append(ids):
+            sequence = steady.sequences[row]
+            token_id = sequence.tokens.pop()
+            sequence.n_computed = len(sequence.tokens) - 1
+            self._advance(Part(sequence, 1, 1), [token_id])
+            if sequence.finish is None:
+                steady.resume(row)
+            else:
+                ended.append(sequence)
+        return ended
+
+    def settle(self) -> None:
+        """Bring every n_computed up to date, which `take` leaves for when it matters. All other calls do so first."""
+        if self._steady is not None:
+            self._steady.settle()
+
     def update(self, parts: list[Part], chosen: list[list[int]]) -> list[tuple[Sequence, list[int]]]:
         """Takes the ids chosen after each part's last token and its drafts; publishes, finishes and frees what is due.
 
         Returns for each part its sequence and the tokens appended to it: none while its prompt goes on, or if it was
         aborted since it was scheduled.
         """
+        self.settle()
+        self._steady = None
         return [
             (part.sequence, self._advance(part, ids) if part.sequence.finish is None else [])
             for part, ids in zip(parts, chosen, strict=True)
@@ -134,6 +176,7 @@ class Scheduler:
 
     def check(self) -> None:
         """AssertionError unless every list, table and block is as it should be. For tests: it is slow."""
+        self.settle()
         self._tables.check(self._running)
         assert len(self._running) <= self._max_sequences
         for sequences, status in ((self._running, Status.RUNNING), (self._waiting, Status.WAITING)):
@@ -144,6 +187,10 @@ class Scheduler:
         for digest, sequence in self._computing.items():
             assert sequence.status is Status.RUNNING, "a block is awaited from a sequence that does not run"
             assert digest in sequence.hashes[sequence.n_full :], "a block is awaited that is there"
+
+    def _is_closed_to(self, sequence: Sequence) -> bool:
+        """Whether a waiting sequence can get no place before one becomes free."""
+        return len(self._running) == self._max_sequences and sequence.priority >= self._running[-1].priority
 
     def _make_way(self) -> None:
         """For the first waiting sequence, preempts running ones of lower priority, as few as will do; none if all of

@@ -156,6 +156,68 @@ auto take_rows(Backend& ops, In<float, 2> x, In<int32_t, 1> rows) {
   return y;
 }
 
+template <class T, int Rank>
+using InOut = nb::ndarray<T, nb::ndim<Rank>, nb::c_contig, nb::device::cpu>;
+
+// Turns a step of one token a sequence into the next one, in place. begun[g]: blocks of layer group g for the sequences whose
+// next position begins one, in order. It is done at once: no tape notes it, and so little needs no lock.
+void advance(In<int32_t, 1> ids, InOut<int32_t, 1> tokens, InOut<int32_t, 1> positions, InOut<int32_t, 1> seq_lens,
+             InOut<int64_t, 1> next_positions, std::vector<InOut<int32_t, 1>> slots, std::vector<InOut<int32_t, 2>> tables,
+             const std::vector<std::vector<int32_t>>& begun) {
+  size_t n = ids.size(), n_begun = 0;
+  check(tokens.size() == n && positions.size() == n && seq_lens.size() == n && next_positions.size() == n,
+        "advance: one token of each sequence is needed");
+  check(slots.size() == tables.size() && begun.size() == tables.size(), "advance: slots, a table and begun blocks for each group are needed");
+  for (size_t i = 0; i < n; i++) n_begun += (positions.data()[i] + 1) % kKvBlock == 0;
+  for (size_t g = 0; g < tables.size(); g++) {
+    check(slots[g].size() == n && tables[g].shape(0) == n, "advance: a slot and a row of blocks for each sequence are needed");
+    check(begun[g].size() == n_begun, "advance: a block is needed for each sequence whose next position begins one");
+    for (size_t i = 0; i < n; i++) {
+      size_t block = size_t(positions.data()[i] + 1) / kKvBlock;
+      check(positions.data()[i] >= 0 && block < tables[g].shape(1), "advance: the block tables are too narrow");
+    }
+  }
+  for (size_t g = 0; g < tables.size(); g++) {
+    const int32_t* next = begun[g].data();
+    for (size_t i = 0; i < n; i++) {
+      int position = positions.data()[i] + 1, offset = position % kKvBlock;
+      int32_t& block = tables[g].data()[i * tables[g].shape(1) + position / kKvBlock];
+      if (offset == 0) block = *next++;
+      slots[g].data()[i] = block * kKvBlock + offset;
+    }
+  }
+  for (size_t i = 0; i < n; i++) {
+    tokens.data()[i] = ids.data()[i];
+    positions.data()[i]++, seq_lens.data()[i]++, next_positions.data()[i]++;
+  }
+}
+
+// A recorded step of one token a sequence that goes on by itself, in one call: what lies between two steps is done while
+// the interpreter's own data wait in memory, so that little of it should be touched.
+struct Continuation {
+  nb::object ops, tape;  // kept alive
+  Backend* backend;
+  const Tape* recorded;
+  In<int32_t, 1> ids;
+  InOut<int32_t, 1> tokens, positions, seq_lens;
+  InOut<int64_t, 1> next_positions;
+  std::vector<InOut<int32_t, 1>> slots;
+  std::vector<InOut<int32_t, 2>> tables;
+
+  std::vector<int32_t> operator()(const std::vector<std::vector<int32_t>>& begun) {
+    advance(ids, tokens, positions, seq_lens, next_positions, slots, tables, begun);
+    replay(*backend, *recorded);
+    return {ids.data(), ids.data() + ids.size()};
+  }
+};
+
+void make_continuation(Continuation* self, nb::object ops, nb::object tape, In<int32_t, 1> ids, InOut<int32_t, 1> tokens,
+                       InOut<int32_t, 1> positions, InOut<int32_t, 1> seq_lens, InOut<int64_t, 1> next_positions,
+                       std::vector<InOut<int32_t, 1>> slots, std::vector<InOut<int32_t, 2>> tables) {
+  new (self) Continuation{ops, tape, nb::cast<Backend*>(ops), nb::cast<const Tape*>(tape), ids, tokens, positions, seq_lens,
+                          next_positions, std::move(slots), std::move(tables)};
+}
+
 auto swiglu(Backend& ops, In<float, 2> gate_up, float limit) {
   check(gate_up.shape(1) % 2 == 0, "swiglu: the width must be even");
   auto y = make(ops, {gate_up.shape(0), gate_up.shape(1) / 2});
@@ -371,12 +433,18 @@ NB_MODULE(_kernels, m) {
       .def("store_qkv", store_qkv, "qkv"_a, "q_norm"_a.none(), "k_norm"_a.none(), "eps"_a, "cos"_a, "sin"_a, "kv"_a, "slots"_a)
       .def("attention", attention, "q"_a, "kv"_a, "positions"_a, "query_start"_a, "block_tables"_a, "window"_a, "sinks"_a.none(), "scale"_a)
       .def("take_rows", take_rows, "x"_a, "rows"_a)
+      .def_static("advance", advance, "ids"_a, "tokens"_a, "positions"_a, "seq_lens"_a, "next_positions"_a, "slots"_a, "tables"_a,
+                  "begun"_a)
       .def("sample", sample_rows, "logits"_a, "temperature"_a, "top_k"_a, "top_p"_a, "min_p"_a, "seeds"_a, "positions"_a,
            "penalties"_a, "listed_start"_a, "listed_ids"_a, "listed_counts"_a, "listed_bias"_a, "masks"_a)
       .def("logprobs", logprobs_of, "logits"_a, "ids"_a, "n_top"_a)
       .def("record", [](Backend& ops, Tape* tape) { ops.tape = tape; }, "tape"_a.none())
       .def("replay", replay, "tape"_a)
       .def("moe", moe, "x"_a, "router"_a, "gate_up"_a, "down"_a, "n_active"_a, "limit"_a);
+  nb::class_<Continuation>(m, "Continuation")
+      .def("__init__", make_continuation, "ops"_a, "tape"_a, "ids"_a, "tokens"_a, "positions"_a, "seq_lens"_a, "next_positions"_a,
+           "slots"_a, "tables"_a)
+      .def("__call__", &Continuation::operator(), "begun"_a);
   nb::class_<ReadTest>(m, "ReadTest")
       .def("__init__", make_read_test, "ops"_a, "n_bytes"_a)
       .def("run", run_read_test, "ops"_a);

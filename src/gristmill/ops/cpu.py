@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from gristmill import _kernels
 from gristmill.formats.checkpoint import Weight
 from gristmill.formats.dequantize import dequantize
 from gristmill.formats.qtypes import QType
-from gristmill.ops.interface import Arrays, Stack
+from gristmill.ops.interface import Arrays, Begun, Stack
 from gristmill.types import Batch, RopeConfig
 
 Array = NDArray[Any]
@@ -115,7 +116,13 @@ class CpuOps:
             results = step()
         finally:
             self._native.record(None)
-        return results, lambda: self._native.replay(tape)
+        return results, partial(self._native.replay, tape)
+
+    def continuation(self, batch: Batch, ids: Array, again: Callable[[], None]) -> Callable[[Begun], list[int]]:
+        assert isinstance(again, partial)
+        (tape,) = again.args
+        state = (batch.tokens, batch.positions, batch.seq_lens, batch.next_positions, batch.slots, batch.block_tables)
+        return _kernels.Continuation(self._native, tape, ids, *state)
 
     def requantizes(self, weight: Weight) -> bool:
         return weight.qtype in _REQUANTIZED and self._has_kernel(weight)
@@ -181,6 +188,18 @@ class CpuOps:
             batch.listed_counts,
             batch.listed_bias,
             batch.masks,
+        )
+
+    def advance(self, batch: Batch, ids: Array, begun: Begun) -> None:
+        self._native.advance(
+            ids,
+            batch.tokens,
+            batch.positions,
+            batch.seq_lens,
+            batch.next_positions,
+            batch.slots,
+            batch.block_tables,
+            begun,
         )
 
     def logprobs(self, logits: F32, ids: Array, n_top: int) -> tuple[Array, Array, Array, Array]:

@@ -23,6 +23,9 @@ Linear = Any
 Stack = tuple[Sequence[Weight], NDArray[np.float32] | None]
 """Weights whose rows are stacked in order, and a bias [rows] or [n_experts, rows]."""
 
+Begun = Sequence[Sequence[int]]
+"""Of each layer group, the blocks of those sequences of a batch whose next position begins one, in order."""
+
 BLOCK_SIZE = 16
 """Positions in one block of the key-value cache."""
 
@@ -70,6 +73,11 @@ class Ops(Protocol):
         included. A step must come to its results by operations alone, and all that changes from one run to the next
         must lie in arrays that are written to before the function is called. No other thread may use these ops
         meanwhile."""
+        ...
+
+    def continuation(self, batch: Batch, ids: Array, again: Callable[[], None]) -> Callable[[Begun], list[int]]:
+        """A function that `advance`s the batch of a captured step of one token a sequence, which chose `ids`, does the
+        step again and returns what it chose then."""
         ...
 
     def requantizes(self, weight: Weight) -> bool:
@@ -135,6 +143,11 @@ class Ops(Protocol):
     def sample(self, logits: Array, batch: Batch) -> Array:
         """One id for each row of logits [R, vocab_size], int32 [R]. Logits get the batch's biases, then its penalties,
         then its masks; then temperature; then min_p, top_k and top_p each on what the one before left."""
+        ...
+
+    def advance(self, batch: Batch, ids: Array, begun: Begun) -> None:
+        """Turn a batch of one token of each of S sequences into the one after it, in place, now that ids [S] were
+        chosen. Sampling stays as it is."""
         ...
 
     def logprobs(self, logits: Array, ids: Array, n_top: int) -> tuple[Array, Array, Array, Array]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from gristmill.formats.checkpoint import Weight
 from gristmill.formats.dequantize import dequantize
 from gristmill.formats.quantize import quantize
-from gristmill.ops.interface import BLOCK_SIZE, Arrays, Stack
+from gristmill.ops.interface import BLOCK_SIZE, Arrays, Begun, Stack
 from gristmill.types import Batch, RopeConfig
 
 Array = NDArray[Any]
@@ -71,6 +71,15 @@ class ReferenceOps:
                 result[...] = value
 
         return results, again
+
+    def continuation(self, batch: Batch, ids: Array, again: Callable[[], None]) -> Callable[[Begun], list[int]]:
+        def go_on(begun: Begun) -> list[int]:
+            self.advance(batch, ids, begun)
+            again()
+            chosen: list[int] = ids.tolist()
+            return chosen
+
+        return go_on
 
     def requantizes(self, weight: Weight) -> bool:
         return False
@@ -184,6 +193,15 @@ class ReferenceOps:
         )
         ids = [sample(row, float(t), int(k), float(p), float(m), int(s), int(n)) for row, t, k, p, m, s, n in rows]
         return np.array(ids, np.int32)
+
+    def advance(self, batch: Batch, ids: Array, begun: Begun) -> None:
+        for array in (batch.positions, batch.seq_lens, batch.next_positions):
+            array += 1
+        batch.tokens[:] = ids
+        block, offset = batch.positions // BLOCK_SIZE, batch.positions % BLOCK_SIZE
+        for slots, table, new in zip(batch.slots, batch.block_tables, begun, strict=True):
+            table[offset == 0, block[offset == 0]] = new
+            slots[:] = table[np.arange(len(table)), block] * BLOCK_SIZE + offset
 
     def logprobs(self, logits: F32, ids: Array, n_top: int) -> tuple[Array, Array, Array, Array]:
         exact = logits.astype(np.float64)
