@@ -11,9 +11,9 @@ import click
 
 from gristmill.cli import options
 from gristmill.cli.loading import load
+from gristmill.cli.sampling import params_of, sampling
 from gristmill.llm import LLM
 from gristmill.outputs import Piece
-from gristmill.types import SamplingParams
 
 _EXAMPLES = """
 \b
@@ -22,6 +22,9 @@ Examples:
   echo "The sea was" | gristmill generate -m stories15M.bin --temp 0
   gristmill generate -m model.gguf --prompt-ids 1,9038,2501 --json
   gristmill generate -m model.gguf --chat -p "What is a gristmill?" --system "Answer in one sentence."
+  gristmill generate -m model.gguf --chat -p "Name a colour." --choice red --choice green --choice blue
+  gristmill generate -m model.gguf --chat -p "A person, as JSON." --json-schema person.json --temp 0
+  gristmill generate -m large.gguf -p "Once upon a time" --draft small.gguf
 """
 
 
@@ -32,15 +35,9 @@ Examples:
 @options.option("--chat", is_flag=True, help="the prompt is a user's message; the model's chat template goes around it")
 @options.option("--system", help="system message of the chat; implies --chat")
 @options.option("--chat-template", help="a Jinja2 file to use instead of the model's own template")
-@options.option("-n", "--max-tokens", type=int, default=256, help="most tokens to write; -1: until the context is full")
-@options.option("--temp", type=float, default=0.8, help="0 always takes the likeliest token")
-@options.option("--top-k", type=int, default=40, help="keep the k likeliest; 0 keeps all")
-@options.option("--top-p", type=float, default=0.95, help="keep the likeliest that make up this share")
-@options.option("--min-p", type=float, default=0.05, help="drop what is less likely than this share of the likeliest")
-@options.option("--seed", type=int, help="the same seed gives the same text [default: a new one each time]")
-@options.option("--stop", multiple=True, help="text that ends the answer; may be given several times")
-@options.option("--logprobs", type=int, help="with --json: logprobs of this many alternatives a token")
-@options.option("--ignore-eos", is_flag=True, help="go on after an end-of-text token")
+@sampling
+@options.speculate
+@options.draft
 @options.tokenizer
 @options.context
 @options.threads
@@ -55,15 +52,8 @@ def generate(
     chat: bool,
     system: str | None,
     chat_template: str | None,
-    max_tokens: int,
-    temp: float,
-    top_k: int,
-    top_p: float,
-    min_p: float,
-    seed: int | None,
-    stop: tuple[str, ...],
-    logprobs: int | None,
-    ignore_eos: bool,
+    speculate: int,
+    draft: str | None,
     tokenizer: str | None,
     context: int | None,
     threads: int | None,
@@ -78,22 +68,12 @@ def generate(
     chat = chat or system is not None
     if chat and prompt_ids is not None:
         raise click.UsageError("--chat and --system need text, not --prompt-ids")
-    if logprobs is not None and not as_json:
+    params = params_of(click.get_current_context())
+    if params.logprobs is not None and not as_json:
         raise click.UsageError("--logprobs needs --json")
-    params = SamplingParams(
-        temperature=temp,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        seed=seed,
-        max_tokens=None if max_tokens == -1 else max_tokens,
-        stop=stop,
-        logprobs=logprobs,
-        ignore_eos=ignore_eos,
-    )
     text = prompt if prompt is not None or prompt_ids is not None else sys.stdin.read()
     started = time.perf_counter()
-    llm = load(model, tokenizer, threads, context, kv_type, quantize, device, chat_template)
+    llm = load(model, tokenizer, threads, context, kv_type, quantize, device, chat_template, speculate, draft)
     loaded = time.perf_counter()
     ids = _encode(llm, text, system, chat) if text is not None else _parse_ids(prompt_ids or "")
     if not as_json and text is not None and not chat:

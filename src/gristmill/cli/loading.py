@@ -26,6 +26,8 @@ def load(
     quantize: str,
     device: str,
     chat_template: str | None = None,
+    speculate: int = 0,
+    draft: str | None = None,
 ) -> LLM:
     """The model, for one request at a time. What the user should know (converted weights, say) goes to stderr."""
     with _progress() as progress:
@@ -39,6 +41,8 @@ def load(
             quantize=quantize,
             tokenizer=tokenizer,
             chat_template=chat_template,
+            speculate=speculate,
+            draft=draft,
             progress=progress,
         )
 

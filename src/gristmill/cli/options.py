@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
+from gristmill.engine.drafts import LONGEST
 from gristmill.formats.quantize import QUANTIZE_CHOICES
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -33,6 +34,16 @@ kv_type = option(
 )
 quantize = option(
     "--quantize", metavar=f"[{'|'.join(QUANTIZE_CHOICES)}]", default="none", help="what dense float weights are kept as"
+)
+speculate = option(
+    "--speculate",
+    type=click.IntRange(0, LONGEST),
+    default=0,
+    metavar="N",
+    help=f"guess up to N tokens (at most {LONGEST}) from what the text has said before; 0: none. The text is the same",
+)
+draft = option(
+    "--draft", metavar="MODEL", help="a smaller model of the same vocabulary that guesses; the text is the same"
 )
 device = option("--device", type=click.Choice(["auto", "cpu"]), default="auto", help="where to compute")
 as_json = option("--json", "as_json", is_flag=True, help="print JSON for scripts")
