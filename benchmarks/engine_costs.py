@@ -77,19 +77,20 @@ def told(llm: LLM, prompts: list[list[int]], params: SamplingParams) -> None:
         ended.acquire()
 
 
-def steps(model: str, threads: int, watch: Stopwatch) -> None:
-    print("from the end of a step's computing to the beginning of the next one's, us, median (mean)")
+def steps(model: str, threads: int, watch: Stopwatch, sequences: list[int], rounds: int) -> None:
+    print("from the end of a step's computing to the beginning of the next one's, us, median (last decile)")
     with LLM(model, threads=threads, max_sequences=64, max_context=256) as llm:
-        for n in (1, 4, 16, 64):
+        for n in sequences:
             prompts = [[1 + i % 200] for i in range(n)]
             params = SamplingParams(temperature=0, max_tokens=60, ignore_eos=True)
             for name, run in (("answers as a whole", llm.generate), ("each token told", partial(told, llm))):
                 run(prompts, params)
                 watch.gaps.clear()
-                for _ in range(5):
+                for _ in range(rounds):
                     run(prompts, params)
-                gaps = sorted(gap * 1e6 for n_rows, gap in watch.gaps if n_rows == n)[:-5]  # without waits between runs
-                print(f"  {n:3} sequences, {name:18} {statistics.median(gaps):8.1f} ({statistics.mean(gaps):.1f})")
+                gaps = [gap * 1e6 for n_rows, gap in watch.gaps if n_rows == n]
+                decile = statistics.quantiles(gaps, n=10)[8]
+                print(f"  {n:3} sequences, {name:18} {statistics.median(gaps):8.1f} ({decile:.1f})")
 
 
 def prefix(model: str, threads: int) -> None:
@@ -129,12 +130,13 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("--parts", default="steps,prefix,drafts")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--sequences", default="1,4,16,64", help="of the steps")
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
     watch, parts = Stopwatch(), args.parts.split(",")
     watch.watch()
     if "steps" in parts:
-        steps(args.model, args.threads, watch)
+        steps(args.model, args.threads, watch, [int(n) for n in args.sequences.split(",")], args.rounds)
     if "prefix" in parts:
         prefix(args.model, args.threads)
     if "drafts" in parts:

@@ -117,7 +117,7 @@ class FakeEngine:
         stop_ids: frozenset[int] = frozenset(),
         priority: int = 0,
         salt: bytes = b"",
-        use_cache: bool = True,
+        rows_from: int | None = None,
     ) -> Sequence:
         number = len(self.sequences)
         sequence = Sequence(
@@ -131,7 +131,7 @@ class FakeEngine:
             priority=priority,
             arrival=number,
             salt=salt,
-            all_rows=not use_cache,
+            rows_from=rows_from,
         )
         self.scheduler.add(sequence)
         self.sequences.append(sequence)
@@ -217,7 +217,7 @@ class FakeEngine:
         tokens = sequence.tokens + sequence.drafts
         assert end <= len(tokens)
         n_new = max(0, end - len(sequence.tokens) + 1)
-        assert part.n_logits == (part.n_tokens if sequence.all_rows else n_new)
+        assert part.n_logits == (n_new if sequence.rows_from is None else max(0, end - max(begin, sequence.rows_from)))
         assert len(sequence.drafts) == max(0, n_new - 1), "drafts that no part computes"
         assert sequence.n_output + n_new <= sequence.max_output, "logits that no output needs"
         states = self._states.setdefault(sequence, [])

@@ -260,17 +260,25 @@ class LLM:
             chat_template_kwargs=chat_template_kwargs,
         )
 
-    def logits(self, ids: Sequence[int]) -> NDArray[np.float32]:
-        """float32 [T, vocab_size]: what the model expects after each prefix of `ids`."""
-        return self._rows(ids, Wants.LOGITS)
+    def logits(self, ids: Sequence[int], start: int = 0) -> NDArray[np.float32]:
+        """float32 [T - start, vocab_size]: what the model expects after each token from `start` on, given those before.
 
-    def embed(self, ids: Sequence[int]) -> NDArray[np.float32]:
-        """float32 [T, d_model]: the last hidden state of each token, after the last norm."""
-        return self._rows(ids, Wants.HIDDEN)
+        Only these are computed, and what the cache has of the tokens before `start` is not computed again.
+        """
+        return self._rows(ids, Wants.LOGITS, start)
 
-    def score(self, ids: Sequence[int]) -> NDArray[np.float64]:
-        """float64 [T - 1]: log-probability of each token after the first, given those before it."""
-        events = self._ask(ids, Wants.LOGPROBS, SamplingParams(prompt_logprobs=0))
+    def embed(self, ids: Sequence[int], start: int = 0) -> NDArray[np.float32]:
+        """float32 [T - start, d_model]: the last hidden state of each token from `start` on, after the last norm."""
+        return self._rows(ids, Wants.HIDDEN, start)
+
+    def score(self, ids: Sequence[int], start: int = 1) -> NDArray[np.float64]:
+        """float64 [T - start]: log-probability of each token from `start` on (1 or more), given those before it.
+
+        The head computes no more than these, and what the cache has of the tokens before is not computed again.
+        """
+        if start < 1:
+            raise ValueError(f"start must be at least 1, as nothing comes before the first token, not {start}")
+        events = self._ask(ids, Wants.LOGPROBS, SamplingParams(prompt_logprobs=0), start - 1)
         tokens = [token for event in events if isinstance(event, PromptLogprobs) for token in event.tokens]
         return np.array([token.logprob for token in tokens], np.float64)
 
@@ -328,7 +336,7 @@ class LLM:
         answers.all_submitted()
         return answers
 
-    def _ask(self, ids: Sequence[int], wants: Wants, params: SamplingParams) -> list[Event]:
+    def _ask(self, ids: Sequence[int], wants: Wants, params: SamplingParams, start: int) -> list[Event]:
         """All events of a request that generates nothing."""
         engine, events = self._open(), list[Event]()
         ended = threading.Event()
@@ -339,7 +347,8 @@ class LLM:
                 ended.set()
             return False
 
-        request_id = engine.submit(Request(tuple(int(i) for i in ids), params, wants=wants), take)
+        request = Request(tuple(int(i) for i in ids), params, wants=wants, rows_from=start)
+        request_id = engine.submit(request, take)
         try:
             ended.wait()
         finally:
@@ -348,8 +357,8 @@ class LLM:
             raise last.error
         return events
 
-    def _rows(self, ids: Sequence[int], wants: Wants) -> NDArray[np.float32]:
-        events = self._ask(ids, wants, SamplingParams())
+    def _rows(self, ids: Sequence[int], wants: Wants, start: int) -> NDArray[np.float32]:
+        events = self._ask(ids, wants, SamplingParams(), start)
         return np.concatenate([event.values for event in events if isinstance(event, PromptRows)])
 
 

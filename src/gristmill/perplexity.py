@@ -118,7 +118,7 @@ def cut(
 def score(llm: LLM, windows: Windows) -> Iterator[F64]:
     """For each window the NLL of its scored tokens, float64 [n]. ValueError where the model's numbers are none."""
     for i, window in enumerate(windows.tokens):
-        yield _finite(-llm.score(window.tolist())[windows.first - 1 :], i)
+        yield _finite(-llm.score(window.tolist(), windows.first), i)
 
 
 def predict(
@@ -182,7 +182,7 @@ def _by_rows(
     llm: LLM, window: Ints, first: int, threads: ThreadPoolExecutor, read: Callable[[slice, F32, Ints], T]
 ) -> list[T]:
     """read(rows, logits that lead to them, their tokens) of the scored tokens, some rows at a time."""
-    logits, targets = llm.logits(window.tolist())[first - 1 : -1], window[first:]
+    logits, targets = llm.logits(window.tolist(), first - 1)[:-1], window[first:]
     n, n_rows = len(logits), max(1, _BLOCK // logits.shape[1])
     blocks = [slice(i, min(i + n_rows, n)) for i in range(0, n, n_rows)]
     return list(threads.map(lambda rows: read(rows, logits[rows], targets[rows]), blocks))

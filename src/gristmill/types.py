@@ -208,6 +208,8 @@ class Request:
     priority    lower is served first; equal ones in the order in which they came
     cache_salt  requests share what the cache holds of equal beginnings only where their salts are equal
     wants       for all but TOKENS nothing is generated, and of `params` only prompt_logprobs matters
+    rows_from   position of the prompt's first token whose rows or log-probabilities are wanted, where any are: nothing
+                is told of those before it
     whole       the answer is told once, when it is complete, as one Answer: for those who need no token before, and no
                 log-probabilities
     """
@@ -218,8 +220,13 @@ class Request:
     cache_salt: str = ""
     wants: Wants = Wants.TOKENS
     whole: bool = False
+    rows_from: int = 0
 
     def __post_init__(self) -> None:
+        if not 0 <= self.rows_from < max(1, len(self.prompt_ids)):
+            raise ValueError(
+                f"rows_from must be a position of the prompt's {len(self.prompt_ids)} tokens, not {self.rows_from}"
+            )
         if self.whole and self.params.logprobs is not None:
             raise ValueError("a request's answer is told as a whole without logprobs: leave one of the two out")
 

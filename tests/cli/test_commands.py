@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import small_model
+from click.testing import CliRunner
 
+from gristmill.cli.main import main
 from gristmill.formats.open import open_checkpoint
 from gristmill.formats.quantize import quantize_type
 from gristmill.models.build import build
@@ -74,6 +78,68 @@ def test_generate_takes_ids_and_environment(model: str) -> None:
     assert len(report["output_ids"]) <= 3
 
 
+def report_of(*args: str, env: dict[str, str] | None = None) -> dict[str, Any]:
+    """`gristmill generate --json` in this process, which is faster."""
+    done = CliRunner().invoke(main, ["generate", "--json", *args], env=env)
+    assert done.exit_code == 0, done.output
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
+
+
+def ids_of(*args: str, env: dict[str, str] | None = None) -> list[int]:
+    """What greedy generation with these options answers."""
+    ids: list[int] = report_of("--prompt-ids", "1,60,61,62,60,61,62,60,61", "--temp", "0", *args, env=env)["output_ids"]
+    return ids
+
+
+def test_generate_guesses_and_says_the_same(model: str) -> None:
+    given = ("-m", model, "-n", "40", "--ignore-eos")
+    expected = ids_of(*given)
+    assert ids_of(*given, "--speculate", "7") == expected
+    assert ids_of(*given, "--draft", model) == expected
+    assert ids_of(*given, env={"GRISTMILL_SPECULATE": "4", "GRISTMILL_DRAFT": model}) == expected
+
+
+def test_generate_punishes_biases_and_holds_back_an_end(model: str) -> None:
+    given = ("-m", model, "-n", "30", "--ignore-eos")
+    free = ids_of(*given)
+    for option in ("--repetition-penalty", "--repeat-penalty", "--presence-penalty", "--frequency-penalty"):
+        assert ids_of(*given, option, "2") != free
+    for name in ("REPETITION", "PRESENCE", "FREQUENCY"):
+        assert ids_of(*given, env={f"GRISTMILL_{name}_PENALTY": "2"}) != free
+    for bias in ("77+100", "77=100"):
+        assert ids_of(*given, "--logit-bias", bias) == [77] * 30
+    assert free[0] not in ids_of(*given, "--logit-bias", f"{free[0]}-100", env={"GRISTMILL_LOGIT_BIAS": "8+1 9+1"})
+    ending = ("-m", model, "-n", "30", "--logit-bias", "2+100")
+    assert ids_of(*ending) == [2]
+    assert ids_of(*ending, "--min-tokens", "5").index(2) == 5
+    assert ids_of(*ending, env={"GRISTMILL_MIN_TOKENS": "6"}).index(2) == 6
+
+
+def test_generate_keeps_to_what_an_answer_must_look_like(model: str, tmp_path: Path) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"n": {"type": "integer"}},
+        "required": ["n"],
+        "additionalProperties": False,
+    }
+    (tmp_path / "schema.json").write_text(json.dumps(schema))
+    (tmp_path / "g.lark").write_text('start: "<" /[ab]{2}/ ">"')
+
+    def text(*args: str, env: dict[str, str] | None = None) -> str:
+        return str(report_of("-m", model, "-p", "abc", "--seed", "1", "-n", "100", *args, env=env)["text"])
+
+    for form in (str(tmp_path / "schema.json"), json.dumps(schema)):
+        assert isinstance(json.loads(text("--json-schema", form))["n"], int)
+    assert re.fullmatch("[0-9]{4}", text("--regex", "[0-9]{4}"))
+    assert text("--choice", "red wine", "--choice", "beer") in ("red wine", "beer")
+    assert re.fullmatch("<[ab]{2}>", text("--grammar", str(tmp_path / "g.lark")))
+    assert text(env={"GRISTMILL_CHOICE": "wine beer"}) in ("wine", "beer")
+    assert re.fullmatch("[xy]", text(env={"GRISTMILL_REGEX": "[xy]"}))
+    assert re.fullmatch("<[ab]{2}>", text(env={"GRISTMILL_GRAMMAR": str(tmp_path / "g.lark")}))
+    assert "n" in json.loads(text(env={"GRISTMILL_JSON_SCHEMA": json.dumps(schema)}))
+
+
 def test_generate_quantizes_at_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A wider model, as small matrices keep their floats: its probabilities move a little, with each type otherwise."""
     monkeypatch.setattr(small_model, "DIM", 256)
@@ -97,6 +163,16 @@ def test_generate_quantizes_at_load(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (["-p", "a", "--ctx", "100000"], "the context must be between 2 and the model's 128"),
         (["-p", "a" * 200], "leaves no room to answer"),
         (["-p", "a", "--logprobs", "2"], "--logprobs needs --json"),
+        (["-p", "a", "--speculate", "16"], "16 is not in the range 0<=x<=15"),
+        (["-p", "a", "--draft", "nowhere.gguf"], "nowhere.gguf: no such file"),
+        (["-p", "a", "--logit-bias", "x+1"], "--logit-bias must be a token id and a number"),
+        (["-p", "a", "--logit-bias", "3+1.2.3"], "--logit-bias must be a token id and a number"),
+        (["-p", "a", "--regex", "a", "--choice", "b"], "--regex and --choice cannot be given together"),
+        (["-p", "a", "--regex", "(a"], "regex"),
+        (["-p", "a", "--json-schema", "none.json"], "--json-schema: none.json: No such file"),
+        (["-p", "a", "--json-schema", "{"], "json"),
+        (["-p", "a", "--grammar", "none.lark"], "--grammar: none.lark: No such file"),
+        (["-p", "a", "--repeat-penalty", "0"], "repetition_penalty must be over 0"),
         (["-p", "a", "--quantize", "mxfp4"], "'mxfp4', which is not there yet; use one of none, int8, q8_0"),
         (["-p", "a", "--quantize", "int7"], "'int7', which is no type"),
     ],

@@ -145,14 +145,16 @@ class Crowd:
             priority=request.priority,
             arrival=number,
             salt=request.cache_salt.encode(),
-            all_rows=params.prompt_logprobs is not None,
+            rows_from=request.rows_from if params.prompt_logprobs is not None else None,
         )
         adjuster, lookup = None, None
         if needs_adjusting(params, False):
             adjuster = Adjuster(params, request.prompt_ids, self.decoder.config.vocab_size, None)
         if self.way.speculate:
             answer = [event.token_id for event in self._answers[number]]
-            lookup = Guesses(n, answer[n - 1 if sequence.all_rows else 0 :], random.Random(number))
+            lookup = Guesses(
+                n, answer[0 if sequence.rows_from is None else n - 1 - sequence.rows_from :], random.Random(number)
+            )
         self.told[number] = []
         self.loop.add(sequence, Stream(request, self.told[number].append, adjuster, lookup))
 
@@ -198,7 +200,9 @@ def requests_of(vocab_size: int, seed: int, n: int = 9) -> list[Request]:
         prompt = [[], *beginnings][rng.randrange(3)] + own
         kind = kinds[i % len(kinds)]
         params = SamplingParams(max_tokens=rng.randrange(6, 30), seed=rng.randrange(2**32), logprobs=3, **kind)
-        requests.append(Request(tuple(prompt), params, priority=rng.randrange(2), cache_salt=rng.choice(["", "", "s"])))
+        rows_from = len(prompt) // 2 if i >= len(kinds) else 0
+        priority, salt = rng.randrange(2), rng.choice(["", "", "s"])
+        requests.append(Request(tuple(prompt), params, priority, salt, rows_from=rows_from))
     return requests
 
 

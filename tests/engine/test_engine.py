@@ -16,8 +16,9 @@ import small_model
 
 from gristmill import LLM, SamplingParams
 from gristmill.engine.engine import EngineClosedError
+from gristmill.engine.runner import Runner
 from gristmill.engine.scheduler import QueueFullError
-from gristmill.types import Event, Failure, Request, TokenEvent
+from gristmill.types import Batch, Event, Failure, Request, TokenEvent
 
 LONG = SamplingParams(temperature=0, max_tokens=100, ignore_eos=True)
 
@@ -94,6 +95,32 @@ def test_prompt_logprobs_are_the_scores(llm: LLM) -> None:
         assert found is not None
         assert found[token_id].logprob == score
         assert {1, 2} <= {p.rank for p in found.values()}
+
+
+def test_scores_from_a_position_on_cost_only_these(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = [3 + i * 7 % 200 for i in range(100)]
+    scores, logits, hidden = llm.score(ids), llm.logits(ids), llm.embed(ids)
+    assert scores.shape == (99,)
+    n_tokens, n_rows = [0], [0]
+    step = Runner.step
+
+    def counted(self: Runner, batch: Batch) -> tuple[list[int], object]:
+        n_tokens[0] += len(batch.tokens)
+        n_rows[0] += len(batch.sample_rows)
+        return step(self, batch)
+
+    monkeypatch.setattr(Runner, "step", counted)
+    for start in (1, 2, 40, 80, 99, 100):
+        n_tokens[0] = n_rows[0] = 0
+        np.testing.assert_array_equal(llm.score(ids, start), scores[start - 1 :])
+        assert n_rows[0] == 100 - (start - 1)
+        assert n_tokens[0] == 100 - (start - 1) // 16 * 16  # the blocks before are in the cache
+        np.testing.assert_array_equal(llm.logits(ids, start - 1), logits[start - 1 :])
+        np.testing.assert_array_equal(llm.embed(ids, start - 1), hidden[start - 1 :])
+    with pytest.raises(ValueError, match="start must be at least 1"):
+        llm.score(ids, 0)
+    with pytest.raises(ValueError, match="rows_from must be a position of the prompt's 100 tokens, not 100"):
+        llm.logits(ids, 100)
 
 
 def test_hidden_states_through_the_head_are_the_logits(llm: LLM) -> None:

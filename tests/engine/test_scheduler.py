@@ -335,9 +335,9 @@ def test_salts_keep_apart_what_is_cached() -> None:
 
 def test_a_sequence_can_compute_everything_itself_and_still_publish() -> None:
     engine = FakeEngine([100])
-    engine.add(prompt_of(40), use_cache=False)
+    engine.add(prompt_of(40), rows_from=0)
     engine.run()
-    engine.add(prompt_of(40), use_cache=False)
+    engine.add(prompt_of(40), rows_from=0)
     assert counts(engine.step()) == {1: 40}
     engine.run()
     engine.add(prompt_of(40))

@@ -43,7 +43,7 @@ def add_request(engine: FakeEngine, random: Random, beginnings: list[list[int]],
             stop_ids=frozenset({1}) if random.random() < 0.3 else frozenset(),
             priority=random.randrange(n_priorities),
             salt=random.choice((b"", b"", b"other")),
-            use_cache=random.random() < 0.9,
+            rows_from=random.choice((0, random.randrange(len(prompt)))) if random.random() < 0.1 else None,
         )
     except QueueFullError:
         assert n_waiting == engine.scheduler.n_waiting >= 2

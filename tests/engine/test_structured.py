@@ -96,3 +96,48 @@ def test_a_grammar_that_fails_on_the_way_ends_its_own_request_alone(llm: LLM, mo
 def test_what_cannot_be_kept_together_is_refused() -> None:
     with pytest.raises(ValueError, match="min_tokens cannot be kept together with structured_outputs"):
         SamplingParams(min_tokens=3, structured_outputs=StructuredOutputsParams(regex="a"))
+
+
+PENALIZED = (
+    SamplingParams(temperature=0, max_tokens=60, ignore_eos=True, repetition_penalty=1.3),
+    SamplingParams(temperature=1, seed=1, max_tokens=60, ignore_eos=True, presence_penalty=1.0, frequency_penalty=0.3),
+    SamplingParams(temperature=0, max_tokens=60, min_tokens=20, logit_bias={70: 3.0, 2: 50.0}, logprobs=2),
+    SamplingParams(temperature=0, max_tokens=60, ignore_eos=True),
+)
+SHAPED = (
+    StructuredOutputsParams(
+        json='{"type": "object", "properties": {"name": {"type": "string", "maxLength": 9}, '
+        '"colours": {"type": "array", "items": {"enum": ["magenta", "ultramarine"]}, "minItems": 3, "maxItems": 5}}, '
+        '"required": ["name", "colours"], "additionalProperties": false}',
+        disable_any_whitespace=True,
+    ),
+    StructuredOutputsParams(regex="(abcabc){3,8}[0-9]{2}"),
+    StructuredOutputsParams(choice=["a rather long choice", "a rather short one"]),
+)
+
+
+@pytest.mark.parametrize("guesser", ["the text", "a model", "both"])
+def test_drafts_change_no_answer(llm: LLM, guesser: str) -> None:
+    """Neither under penalties, biases and a least length nor within a grammar; alone and in a crowd."""
+    asked = [*PENALIZED, *(params(seed, shape) for seed, shape in enumerate(SHAPED))]
+    prompts = [[1, 60, 61, 62, 60, 61, 62, 60, 61 + i % 2] for i in range(len(asked))]
+    expected = [output.outputs for output in llm.generate(prompts, asked)]
+    draft = None if guesser == "the text" else llm.model_path
+    with LLM(llm.model_path, threads=1, speculate=guesser != "a model", draft=draft) as guessing:
+        n_right = []
+        for prompt, one, answers in zip(prompts, asked, expected, strict=True):
+            before = guessing._open()._scheduler.n_accepted
+            assert guessing.generate([prompt], one)[0].outputs == answers
+            n_right.append(guessing._open()._scheduler.n_accepted - before)
+        assert [output.outputs for output in guessing.generate(prompts, asked)] == expected
+    assert sum(n_right[: len(PENALIZED) - 1]) > 0, n_right  # otherwise nothing was tested
+    assert all(n_right[len(PENALIZED) :]), n_right
+
+
+def test_what_a_grammar_leaves_no_choice_about_takes_few_steps(llm: LLM) -> None:
+    scheduler = llm._open()._scheduler
+    before = scheduler.n_drafted, scheduler.n_accepted
+    answer = llm.generate("a", params(0, StructuredOutputsParams(regex="x{40}(y|z)")))[0].outputs[0]
+    n_drafted, n_accepted = scheduler.n_drafted - before[0], scheduler.n_accepted - before[1]
+    assert re.fullmatch("x{40}(y|z)", answer.text)
+    assert n_drafted == n_accepted >= 36

@@ -11,7 +11,7 @@ from gristmill.engine.scheduler import Part
 from gristmill.engine.sequence import Sequence
 from gristmill.kv.cache import KvPlan, allocate, windows_of
 from gristmill.models.decoder import Decoder
-from gristmill.ops.interface import Ops
+from gristmill.ops.interface import BLOCK_SIZE, Ops
 from gristmill.types import ModelConfig
 
 FIRST_LENGTH, LONGEST = 4, 12
@@ -19,9 +19,13 @@ FIRST_LENGTH, LONGEST = 4, 12
 
 @dataclass(slots=True)
 class _State:
-    """Of one sequence: tokens that the draft model has computed, in which of its lives, and how many to guess next."""
+    """Of one sequence: tokens that the draft model has computed, in which of its lives, and how many to guess next.
+
+    n_guessed  tokens that it has computed if its latest guesses are right; 0: it made none for this step
+    """
 
     n_computed: int = 0
+    n_guessed: int = 0
     life: int = 0
     length: int = FIRST_LENGTH
 
@@ -46,6 +50,8 @@ class DraftModel:
     def propose(self, sequences: Iterable[Sequence], most: int) -> None:
         """Sets the drafts of sequences with one token left to compute: up to `most`, as far as their blocks reach."""
         work = list[tuple[Sequence, _State, int]]()
+        for state in self._states.values():
+            state.n_guessed = 0
         for sequence in sequences:
             state = self._states.setdefault(sequence.request_id, _State())
             if state.life != sequence.n_preempted:
@@ -56,23 +62,35 @@ class DraftModel:
                 work.append((sequence, state, n))
         guesses = [self._shadow(sequence, state) for sequence, state, _ in work]
         self._catch_up(guesses)
+        parts = list[Part]()
         for i in range(max((n for _, _, n in work), default=0)):
             going_on = [guess for guess, (_, _, n) in zip(guesses, work, strict=True) if i < n]
-            parts = [Part(guess, len(guess.tokens) - guess.n_computed, 1) for guess in going_on]
-            ids, _ = self._runner.step(build(parts, self._ops))
+            if len(going_on) == len(parts) and all(part.n_tokens == 1 for part in parts):
+                ids = self._go_on(parts)
+            else:
+                parts = [Part(guess, len(guess.tokens) - guess.n_computed, 1) for guess in going_on]
+                ids, _ = self._runner.step(build(parts, self._ops))
             for part, token_id in zip(parts, ids, strict=True):
                 part.sequence.n_computed += part.n_tokens
                 part.sequence.tokens.append(token_id)
         for guess, (sequence, state, _) in zip(guesses, work, strict=True):
             sequence.drafts = guess.tokens[len(sequence.tokens) :]
-            state.n_computed = guess.n_computed
+            state.n_computed, state.n_guessed = len(sequence.tokens), guess.n_computed
+
+    def _go_on(self, parts: list[Part]) -> list[int]:
+        """One more token of each guess of the last step."""
+        begun = [part.sequence for part in parts if part.sequence.n_computed % BLOCK_SIZE == 0]
+        places = [guess.n_computed // BLOCK_SIZE for guess in begun]
+        blocks = [guess.block_ids[0][i] for guess, i in zip(begun, places, strict=True)]
+        n_blocks = max(places) + 1 if places else 0
+        return self._runner.go_on([blocks] * self._n_groups, n_blocks, lambda: build(parts, self._ops))[0]
 
     def learn(self, sequence: Sequence, n_drafted: int, n_accepted: int) -> None:
-        """Tells how many drafts were right, whoever made them; the tokens have been appended."""
+        """Tells how many drafts were right, if they were its own; the tokens have been appended."""
         state = self._states.get(sequence.request_id)
-        if state is None:
+        if state is None or not state.n_guessed:
             return
-        state.n_computed = min(state.n_computed, len(sequence.tokens) - 1)
+        state.n_computed = min(state.n_guessed, len(sequence.tokens) - 1)
         state.length = min(LONGEST, state.length + 2) if n_accepted == n_drafted else max(1, n_accepted + 1)
 
     def forget(self, request_id: int) -> None:

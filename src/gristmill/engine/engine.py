@@ -162,7 +162,7 @@ class Engine:
             priority=request.priority,
             arrival=number,
             salt=request.cache_salt.encode(),
-            all_rows=not generates or params.prompt_logprobs is not None,
+            rows_from=request.rows_from if not generates or params.prompt_logprobs is not None else None,
         )
 
     def _lookup(self) -> PromptLookup | None:

@@ -154,7 +154,7 @@ class Loop:
         updates = self.scheduler.update([each.part for each in computed], [each.chosen for each in computed])
         for each, (sequence, accepted) in zip(computed, updates, strict=True):
             stream = self._streams.get(sequence.request_id)
-            if stream is not None and sequence.all_rows:
+            if stream is not None and sequence.rows_from is not None:
                 self._tell_rows(stream, each, logprobs)
             if stream is not None and accepted:
                 self._tell_tokens(stream, each, accepted, logprobs)

@@ -21,7 +21,7 @@ from gristmill.ops.interface import BLOCK_SIZE
 from gristmill.types import Finish
 
 MAX_ROWS = 64
-"""Tokens in one step of a sequence that wants the logits of all: they take much memory."""
+"""Rows in one step of a sequence that wants the logits of all its tokens: they take much memory."""
 
 _order = attrgetter("order")
 
@@ -253,9 +253,9 @@ class Scheduler:
         n_useful = sequence.max_tokens - 1 - len(sequence.tokens)  # nothing follows the last token
         del sequence.drafts[n_useful:]
         begin = sequence.n_computed + sequence.n_scheduled
-        if sequence.all_rows:
-            n_left = min(n_left, MAX_ROWS - 1)
         end = min(begin + n_left, len(sequence.tokens) + len(sequence.drafts))
+        if sequence.rows_from is not None:
+            end = min(end, max(sequence.n_computed, sequence.rows_from) + MAX_ROWS)
         n = min(end, self._tables.extend(sequence, end)) - begin
         sequence.n_scheduled += n
         return n
@@ -267,10 +267,8 @@ class Scheduler:
             return None
         sequence.hash_blocks(len(sequence.tokens) // BLOCK_SIZE)
         n_hit = self._tables.find_prefix(sequence)
-        if sequence.all_rows:
-            return n_hit
         sequence.awaited = None
-        for digest in sequence.hashes[n_hit : (len(sequence.tokens) - 1) // BLOCK_SIZE]:
+        for digest in sequence.hashes[n_hit : sequence.n_reusable // BLOCK_SIZE]:
             if not self._is_computed_before(digest, sequence):
                 break
             sequence.awaited = digest  # the last of them, so that one look at it answers until all are there
@@ -344,8 +342,11 @@ class Scheduler:
 
 def _part(sequence: Sequence) -> Part:
     """What is scheduled of it. Logits are wanted once its tokens are all computed, for the last and for each draft;
-    of a sequence that wants all rows, for each token."""
+    of a sequence that wants more rows, for each token from there on."""
     n_drafts = sequence.n_computed + sequence.n_scheduled - len(sequence.tokens)  # below 0: its prompt goes on
     if sequence.drafts:
         del sequence.drafts[max(0, n_drafts) :]
-    return Part(sequence, sequence.n_scheduled, sequence.n_scheduled if sequence.all_rows else max(0, n_drafts + 1))
+    n_logits = max(0, n_drafts + 1)
+    if sequence.rows_from is not None:
+        n_logits = max(0, min(sequence.n_scheduled, sequence.n_computed + sequence.n_scheduled - sequence.rows_from))
+    return Part(sequence, sequence.n_scheduled, n_logits)

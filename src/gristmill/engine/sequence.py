@@ -21,7 +21,7 @@ class Status(Enum):
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """Mutable; touched by the engine's thread alone. Who makes one gives the fields up to `all_rows`.
+    """Mutable; touched by the engine's thread alone. Who makes one gives the fields up to `rows_from`.
 
     tokens       the prompt, then what was generated
     seed         the request's own, or one that was drawn for it
@@ -29,7 +29,8 @@ class Sequence:
     max_output   tokens to generate at most; with the prompt (max_tokens) they fit the model's context
     priority     lower is served first; equal ones in the order of `arrival`
     salt         sequences share cached blocks only where their salts are equal
-    all_rows     the logits of all its tokens are wanted, so that it takes none from the cache; others may use its own
+    rows_from    logits are wanted of the tokens from this position on, so that it takes none of these from the cache;
+                 None: of the last alone
 
     n_computed   tokens whose keys and values are in the cache
     n_cached     prompt tokens that were there already when it was first admitted
@@ -51,7 +52,7 @@ class Sequence:
     priority: int = 0
     arrival: int = 0
     salt: bytes = b""
-    all_rows: bool = False
+    rows_from: int | None = None
     n_computed: int = 0
     n_cached: int = 0
     n_scheduled: int = 0
@@ -75,6 +76,12 @@ class Sequence:
     @property
     def n_output(self) -> int:
         return len(self.tokens) - self.n_prompt
+
+    @property
+    def n_reusable(self) -> int:
+        """Tokens that need not be computed where the cache has them."""
+        n = len(self.tokens) - 1
+        return n if self.rows_from is None else min(n, self.rows_from)
 
     @property
     def room(self) -> int:

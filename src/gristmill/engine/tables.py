@@ -48,12 +48,10 @@ class BlockTables:
     def find_prefix(self, sequence: Sequence) -> int:
         """Blocks of its longest prefix that it needs not compute: each group has what queries after it will read.
 
-        At least one token is left to compute, since a sequence goes on from the logits of its last.
+        What has rows that are wanted is left to compute, at least its last token, from which it goes on.
         """
-        if sequence.all_rows:
-            return 0
         longest, n_found = 0, [0] * len(self.pools)  # the unbroken run of blocks that ends here, in each group
-        for n, digest in enumerate(sequence.hashes[: (len(sequence.tokens) - 1) // BLOCK_SIZE], 1):
+        for n, digest in enumerate(sequence.hashes[: sequence.n_reusable // BLOCK_SIZE], 1):
             for group, (pool, window) in self._groups:
                 n_found[group] = n_found[group] + 1 if pool.find(digest) is not None else 0
                 if not n_found[group] and not window:
