@@ -12,7 +12,7 @@ from random_schemas import SchemaMaker
 
 from gristmill import LLM, SamplingParams, StructuredOutputsParams
 from gristmill.engine.guide import Guide, GuideError
-from gristmill.types import Request
+from gristmill.types import Event, Failure, Request
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +91,24 @@ def test_a_grammar_that_fails_on_the_way_ends_its_own_request_alone(llm: LLM, mo
     with pytest.raises(GuideError, match="grown over its limits"):
         llm.generate("a", params(0, structured))
     assert llm.generate([[1, 50]], plain)[0].outputs == alone
+
+
+@pytest.mark.parametrize("name", ["forced", "rollback"])
+def test_a_grammar_that_fails_while_it_is_guessed_along_ends_its_own_request_alone(
+    llm: LLM, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    def failing(*_: object) -> None:
+        raise GuideError("regex", "has grown over its limits")
+
+    plain = SamplingParams(temperature=0, max_tokens=10, ignore_eos=True)
+    alone = llm.generate([[1, 50]], plain)[0].outputs
+    monkeypatch.setattr(Guide, name, failing)
+    events: list[Event] = []
+    structured = StructuredOutputsParams(regex="[a-c]{9}")
+    llm._open().submit(Request((1, 60), params(0, structured)), lambda event: bool(events.append(event)))
+    assert llm.generate([[1, 50]], plain)[0].outputs == alone
+    assert isinstance(events[-1], Failure)
+    assert "grown over its limits" in str(events[-1].error)
 
 
 def test_what_cannot_be_kept_together_is_refused() -> None:

@@ -190,17 +190,14 @@ class Loop:
         if not self._lookups and not self._adjusters and self._draft_model is None:
             return False
         ready = [s for s in self.scheduler.running if len(s.tokens) - s.n_computed == 1]
-        for sequence in ready:
-            self._guess(sequence)
+        self._each(ready, self._guess)
         if self._draft_model is not None:
-            others = [sequence for sequence in ready if not sequence.drafts]
+            others = [sequence for sequence in ready if sequence.finish is None and not sequence.drafts]
             for sequence in others:
                 self.scheduler.reserve(sequence, len(sequence.tokens) + MAX_DRAFTS)
             self._draft_model.propose(others, MAX_DRAFTS)
-        for sequence in ready if self._adjusters else ():
-            adjuster = self._adjusters.get(sequence.request_id)
-            if adjuster is not None and sequence.drafts:
-                sequence.drafts = adjuster.possible(sequence.drafts)
+        if self._adjusters:
+            self._each([sequence for sequence in ready if sequence.drafts], self._keep_possible)
         return any(sequence.drafts for sequence in ready)
 
     def _guess(self, sequence: Sequence) -> None:
@@ -212,16 +209,31 @@ class Loop:
             if not sequence.drafts:
                 sequence.drafts = lookup.propose(sequence.tokens, MAX_DRAFTS)
 
+    def _keep_possible(self, sequence: Sequence) -> None:
+        """Of the drafts, those before the first that the grammar forbids."""
+        adjuster = self._adjusters.get(sequence.request_id)
+        if adjuster is not None:
+            sequence.drafts = adjuster.possible(sequence.drafts)
+
     def _mask(self, parts: list[Part]) -> list[Part]:
-        """Fill the masks of those that keep to a grammar; where a grammar cannot go on, its request ends."""
-        for part in parts if self._adjusters else ():
-            adjuster = self._adjusters.get(part.sequence.request_id)
+        """Fill the masks of those that keep to a grammar. Returns the parts without those that cannot go on."""
+        if not self._adjusters:
+            return parts
+        self._each([part.sequence for part in parts if part.n_logits], self._fill_masks)
+        return [part for part in parts if part.sequence.finish is None]
+
+    def _fill_masks(self, sequence: Sequence) -> None:
+        adjuster = self._adjusters.get(sequence.request_id)
+        if adjuster is not None:
+            adjuster.fill_masks(sequence.drafts)
+
+    def _each(self, sequences: list[Sequence], ask: Callable[[Sequence], None]) -> None:
+        """Asks the grammar of each; where a grammar cannot go on, its request ends."""
+        for sequence in sequences:
             try:
-                if adjuster is not None and part.n_logits:
-                    adjuster.fill_masks(part.sequence.drafts)
+                ask(sequence)
             except ValueError as error:
-                self._fail(part.sequence.request_id, error)
-        return [part for part in parts if part.sequence.finish is None] if self._adjusters else parts
+                self._fail(sequence.request_id, error)
 
     def _compute(self, parts: list[Part]) -> list[Computed]:
         hidden = [p for p in parts if p.sequence.request_id in self._hidden] if self._hidden else []
