@@ -252,6 +252,39 @@ def test_nor_on_any_instruction_set(folder: Path, model: str, qtype: str, kv_typ
         assert Crowd(path, replace(WAYS[name], isa=isa), kv_type, expected).run(requests) == expected
 
 
+GOING_ON = {
+    "together": Way(threads=2, replay="check"),
+    "short of blocks": Way(n_blocks=9, step_tokens=40, max_sequences=6, replay="check", arrivals=1),
+    "without recordings": Way(threads=2, n_blocks=9, max_sequences=3, replay="off", arrivals=2),
+}
+
+
+@pytest.mark.parametrize(
+    ("model", "qtype"), [("llama-wide", "Q8_0"), ("gpt-oss-wide", "MXFP4"), ("qwen2-window", "F32")]
+)
+def test_nor_where_steps_go_on_by_themselves(
+    folder: Path, model: str, qtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests that want nothing but tokens, long enough for several blocks and wider block tables."""
+    path, n_gone_on, go_on = checkpoint(folder, model, qtype), [0], Runner.go_on
+
+    def counted(self: Runner, *args: Any) -> Any:
+        n_gone_on[0] += 1
+        return go_on(self, *args)
+
+    monkeypatch.setattr(Runner, "go_on", counted)
+    requests = []
+    for i, request in enumerate(requests_of(200, seed=3, n=12)):
+        params = SamplingParams(temperature=i % 3 / 2, seed=i, max_tokens=20 + 3 * i, stop_token_ids=(i,))
+        requests.append(replace(request, params=params, rows_from=0))
+    expected = alone(path, requests)
+    for name, way in GOING_ON.items():
+        n_gone_on[0] = 0
+        crowd = Crowd(path, way)
+        assert crowd.run(requests) == expected, name
+        assert n_gone_on[0] > 5, name
+
+
 def test_the_comparison_can_fail(folder: Path) -> None:
     path, requests = checkpoint(folder, "llama-wide", "Q8_0"), requests_of(200, seed=1)
     other = [replace(r, prompt_ids=(r.prompt_ids[0] ^ 1, *r.prompt_ids[1:])) for r in requests]

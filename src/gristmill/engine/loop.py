@@ -91,6 +91,7 @@ class Loop:
         self._scored: set[int] = set()
         self._singles: list[Part] | None = None  # of the last step, if that was one token of each sequence
         self._groups = range(0)  # of layers
+        self._none_begun = list[list[int]]()  # an empty list for each group
         self._followers = list[tuple[int, Stream, int, Sequence]]()  # of these, those that are told each token
 
     @property
@@ -161,9 +162,12 @@ class Loop:
 
     def _go_on(self, parts: list[Part], begun: list[Sequence]) -> tuple[list[int], list[Computed]]:
         """One more token of each sequence: the ids, or where there is more to tell than these, what was computed."""
-        places = [sequence.n_computed // BLOCK_SIZE for sequence in begun]
-        blocks = [[s.block_ids[group][i] for s, i in zip(begun, places, strict=True)] for group in self._groups]
-        ids, logits = self._runner.go_on(blocks, max(places) + 1 if places else 0, self._rebuild)
+        blocks, n_blocks = self._none_begun, 0
+        if begun:
+            places = [sequence.n_computed // BLOCK_SIZE for sequence in begun]
+            blocks = [[s.block_ids[group][i] for s, i in zip(begun, places, strict=True)] for group in self._groups]
+            n_blocks = max(places) + 1
+        ids, logits = self._runner.go_on(blocks, n_blocks, self._rebuild)
         if not self._scored:
             return ids, []
         self.scheduler.settle()
@@ -243,6 +247,7 @@ class Loop:
         if others:
             batch = build(others, self._ops, self._adjusters)
             self._groups = range(len(batch.slots))
+            self._none_begun = [[] for _ in self._groups]
             ids, logits = self._runner.step(batch)
             computed += _split(others, ids, logits)
             if len(parts) == len(batch.tokens) == len(ids):
