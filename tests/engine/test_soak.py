@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 
 import psutil
-import pytest
 import small_model
 
 from gristmill import LLM, SamplingParams, StructuredOutputsParams
@@ -76,4 +75,5 @@ def test_memory_stays_flat_under_mixed_load(tmp_path: Path) -> None:
             thread.join()
     assert not errors
     assert after[0] - before[0] < MAX_GROWTH, f"{(after[0] - before[0]) / 2**20:.1f} MiB more"
-    assert after[1:] == pytest.approx(before[1:], abs=1)
+    assert after[1] <= before[1] + 1, "descriptors"  # fewer is what earlier tests left to the garbage collector
+    assert after[2] <= before[2] + 1, "threads"
