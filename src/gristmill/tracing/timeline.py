@@ -81,6 +81,9 @@ class WatchedScheduler(Scheduler):
         self.shares: list[Share] = []
         self.blocks_used = 0
 
+    def go_on(self) -> None:
+        """Every step is scheduled, so that it is noted."""
+
     def schedule(self) -> list[Part]:
         """As its base does. Then `shares` and `blocks_used` are of the step that comes."""
         before = [(request.status, request.n_preempted) for request in self._requests]
