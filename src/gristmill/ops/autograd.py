@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from gristmill.formats.checkpoint import Weight
 from gristmill.formats.dequantize import dequantize
-from gristmill.ops.interface import Arrays, Stack
+from gristmill.ops.interface import Arrays, Begun, Stack
 from gristmill.types import Batch, RopeConfig
 
 
@@ -177,6 +177,12 @@ class AutogradOps:
 
     def sample(self, logits: Tensor, batch: Batch) -> Tensor:
         raise ValueError("training chooses no tokens; sample from its logits")
+
+    def advance(self, batch: Batch, ids: Tensor, begun: Begun) -> None:
+        raise ValueError("training chooses no tokens to go on with")
+
+    def continuation(self, batch: Batch, ids: Tensor, again: Callable[[], None]) -> Callable[[Begun], list[int]]:
+        raise ValueError("steps are not recorded while training")
 
     def logprobs(self, logits: Tensor, ids: Tensor, n_top: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         raise ValueError("training keeps no log-probabilities; load its checkpoint to have them")
