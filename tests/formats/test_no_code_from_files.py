@@ -38,7 +38,19 @@ def test_no_file_of_the_package() -> None:
     sources = list(PACKAGE.rglob("*.py"))
     assert len(sources) > 10
     found = {f"{path.relative_to(PACKAGE)}: {what}" for path in sources for what in violations(path.read_text())}
-    assert found == set()
+    assert found == {"formats/torch_files.py: torch.load"}
+
+
+def test_the_one_reader_of_pickles_takes_weights_alone_and_serves_convert_alone() -> None:
+    """And it is imported where a file is converted, nowhere else."""
+    tree = ast.parse((PACKAGE / "formats" / "torch_files.py").read_text())
+    loads = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and ast.unparse(n.func) == "torch.load"]
+    assert loads
+    for call in loads:
+        flags = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
+        assert flags["weights_only"] == "True"
+    users = {str(p.relative_to(PACKAGE)) for p in PACKAGE.rglob("*.py") if "torch_files" in p.read_text()}
+    assert users == {"formats/torch_files.py", "cli/convert.py"}
 
 
 @pytest.mark.parametrize(
