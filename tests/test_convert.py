@@ -82,7 +82,7 @@ def assert_same_tensors(a: Path, b: Path) -> None:
 
 @pytest.mark.parametrize("name", IN_GGUF)
 def test_folder_to_gguf(name: str, checkpoint: Make, tmp_path: Path) -> None:
-    """Tensors as the oracle lays them for llama.cpp, bit for bit, read by the gguf package; metadata as it writes it."""
+    """Tensors as the oracle lays them for llama.cpp, to the bit, read by the gguf package; metadata as it writes it."""
     oracle = checkpoint(name, partial(save, name))
     out = run(oracle.path, tmp_path / "model.gguf", "f32")
     reader, expected = gguf.GGUFReader(out), to_gguf(oracle.model)

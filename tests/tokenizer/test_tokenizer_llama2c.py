@@ -9,8 +9,11 @@ import pytest
 from tokenizer_lines import random_lines
 from tokenizer_oracles import sentencepiece_oracle
 
+from gristmill.formats.open import open_checkpoint
+from gristmill.tokenizer.files import load_path
 from gristmill.tokenizer.interface import TokenizerError
 from gristmill.tokenizer.llama2c import load_llama2c
+from gristmill.tokenizer.load import load_tokenizer
 
 # Prompts and ids of llama2.c's test.c, which has them from Meta's Llama 2 code.
 PUBLISHED = [
@@ -95,3 +98,21 @@ def test_broken_files(tmp_path: Path, change, message: str) -> None:  # type: ig
 def test_fewer_tokens_than_the_model(tmp_path: Path) -> None:
     with pytest.raises(TokenizerError, match="has 6 tokens, but the model has 7"):
         load_llama2c(write(tmp_path / "t.bin", GOOD), 7)
+
+
+def test_the_configuration_beside_says_what_else_ends_a_text(data: Path, tmp_path: Path) -> None:
+    """A folder that training writes: SentencePiece's file, and texts that end where the next begins."""
+    (tmp_path / "tokenizer.model").write_bytes((data / "tokenizers" / "llama2-tokenizer.model").read_bytes())
+    assert load_path(tmp_path).eos_ids == (2,)
+    (tmp_path / "config.json").write_text('{"eos_token_id": [2, 1]}')
+    assert load_path(tmp_path).eos_ids == (2, 1)
+    (tmp_path / "config.json").write_text('{"eos_token_id": 32000}')
+    with pytest.raises(TokenizerError, match="eos_token_id 32000"):
+        load_path(tmp_path)
+
+
+def test_a_checkpoint_of_llama2c_ends_its_texts_at_bos_too(data: Path) -> None:
+    """As llama2.c's run does: the next text would begin."""
+    checkpoint = open_checkpoint(data / "models" / "aidreams260K.bin")
+    tokenizer = load_tokenizer(checkpoint, data / "models" / "aidreams-tok512.bin")
+    assert tokenizer.eos_ids == (2, 1)

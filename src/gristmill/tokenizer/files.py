@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,10 +58,20 @@ def _read_file(path: Path, n_tokens: int | None) -> Vocabulary:
         if _looks_like_ranks(path):
             return read_tiktoken(path)  # Meta's Llama 3 calls its ranks tokenizer.model
         beside = _read_model_files(path.parent)
-        return read_sentencepiece(path, adds_bos=beside.adds_bos is not False, adds_eos=bool(beside.adds_eos))
+        vocabulary = read_sentencepiece(path, adds_bos=beside.adds_bos is not False, adds_eos=bool(beside.adds_eos))
+        return _ending(vocabulary, path)
     if name.endswith(".bin"):
-        return read_llama2c(path, n_tokens)
+        return _ending(read_llama2c(path, n_tokens), path)
     raise TokenizerError(f"{path}: supported are *.json, *.model, *.tiktoken, *.tiktoken.gz and llama2.c's *.bin")
+
+
+def _ending(vocabulary: Vocabulary, path: Path) -> Vocabulary:
+    """Ends answers also at the ids that the model's configuration beside the file names."""
+    ids = _read_eos_ids(path.parent)
+    if any(token_id >= vocabulary.n_tokens for token_id in ids):
+        problem = f"eos_token_id {max(ids)}, and {path.name} has {vocabulary.n_tokens} tokens"
+        raise TokenizerError(f"{path.parent}: the model's configuration names {problem}")
+    return replace(vocabulary, named_end_ids=tuple(dict.fromkeys((*vocabulary.named_end_ids, *ids))))
 
 
 def _looks_like_ranks(path: Path) -> bool:

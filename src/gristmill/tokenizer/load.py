@@ -46,11 +46,13 @@ def _read(checkpoint: Checkpoint, override: Path | None) -> Vocabulary:
         return read_gguf_vocabulary(checkpoint.metadata, str(checkpoint.path))
     from gristmill.tokenizer.files import read_path
 
-    n_tokens = _llama2c_vocabulary(checkpoint)
-    if override is not None:
-        return read_path(override, n_tokens)
     folder = checkpoint.path if checkpoint.path.is_dir() else checkpoint.path.parent
-    return read_path(folder, n_tokens)
+    vocabulary = read_path(folder if override is None else override, _llama2c_vocabulary(checkpoint))
+    if checkpoint.format != "llama2c" or vocabulary.bos_id is None:
+        return vocabulary
+    # The texts that llama2.c trains on have no other end than the BOS of the next, and its `run` stops there.
+    ends = dict.fromkeys((*vocabulary.named_end_ids, vocabulary.bos_id))
+    return replace(vocabulary, named_end_ids=tuple(ends))
 
 
 def _llama2c_vocabulary(checkpoint: Checkpoint) -> int | None:
