@@ -150,6 +150,19 @@ class LLM:
     def max_context(self) -> int:
         return self._open().settings.max_context
 
+    @property
+    def engine(self) -> Engine:
+        """What runs the requests, for those who need its events (a server). ValueError once this LLM is closed."""
+        return self._open()
+
+    @property
+    def chat_template(self) -> ChatTemplate:
+        """TemplateError (a ValueError) where there is none, or none that could be read."""
+        _ = self.tokenizer
+        if isinstance(self._template, TemplateError):
+            raise self._template
+        return self._template
+
     def encode(self, prompt: Prompt) -> list[int]:
         """Ids of a prompt, with BOS where the model wants it; a list of ids is taken as it is."""
         return self.tokenizer.encode(prompt) if isinstance(prompt, str) else [int(i) for i in prompt]

@@ -28,15 +28,16 @@ def load(
     chat_template: str | None = None,
     speculate: int = 0,
     draft: str | None = None,
+    max_sequences: int = 1,
 ) -> LLM:
-    """The model, for one request at a time. What the user should know (converted weights, say) goes to stderr."""
+    """The model, for so many requests at once. What the user should know (converted weights, say) goes to stderr."""
     with _progress() as progress:
         return LLM(
             model,
             device=device,
             threads=threads,
             max_context=context,
-            max_sequences=1,
+            max_sequences=max_sequences,
             kv_type=kv_type,
             quantize=quantize,
             tokenizer=tokenizer,

@@ -17,6 +17,7 @@ _COMMANDS = (
     "inspect",
     "perplexity",
     "quantize",
+    "serve",
     "tokenize",
     "trace",
     "train",

@@ -57,6 +57,17 @@ class EngineSettings:
     replay: str = "on"
 
 
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What an engine does at a moment. used: share of the cache's blocks that requests hold, 0 to 1, in the fullest
+    pool. n_preempted: requests that had to give theirs back, since the beginning."""
+
+    n_running: int
+    n_waiting: int
+    used: float
+    n_preempted: int
+
+
 class Engine:
     """Runs requests together. Any thread may call it; `close` it, or its thread lives as long as the process.
 
@@ -79,8 +90,9 @@ class Engine:
         self._eos_ids = frozenset(settings.eos_ids)
         self._guide_of = guide_of
         runner = Runner(decoder, ops, allocate(ops, decoder.config, kv_plan.n_blocks, kv_type), settings.replay)
+        self._pools = [BlockPool(n) for n in kv_plan.n_blocks]
         self._scheduler = Scheduler(
-            [BlockPool(n) for n in kv_plan.n_blocks],
+            self._pools,
             list(kv_plan.windows),
             max_sequences=settings.max_sequences,
             step_tokens=max(settings.step_tokens, settings.max_sequences),
@@ -129,6 +141,12 @@ class Engine:
     def cancel(self, request_id: int) -> None:
         """End a request before its next step, without another event. One that has ended is left alone."""
         self._orders.put(lambda loop: loop.cancel(request_id))
+
+    def load(self) -> Load:
+        """Read from another thread than the engine's, so its parts may be of two moments."""
+        scheduler = self._scheduler
+        used = max(1 - pool.n_free / pool.n_blocks for pool in self._pools)
+        return Load(scheduler.n_running, scheduler.n_waiting, used, scheduler.n_preempted)
 
     def close(self) -> None:
         """End all requests with EngineClosedError, and the thread; free the cache."""

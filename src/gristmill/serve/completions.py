@@ -1,0 +1,148 @@
+"""/v1/completions: a request that was checked -> its answers, whole or in pieces. It knows no HTTP."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Any
+
+from gristmill.dialogue.types import ContentDelta
+from gristmill.outputs import TextReader
+from gristmill.serve.errors import refuse
+from gristmill.serve.host import Host
+from gristmill.serve.metrics import Meter
+from gristmill.serve.protocol import CompletionRequest
+from gristmill.serve.service import Answering
+from gristmill.serve.shapes import completion_logprobs, new_id, usage_of
+from gristmill.serve.sse import DONE, data
+from gristmill.serve.turn import Step, TextTurn, Usage, copies, steps
+from gristmill.types import Request, SamplingParams, Wants
+
+Given = tuple[str, list[int]]
+"""A prompt's text and ids."""
+
+
+@dataclass(slots=True)
+class CompletionCall:
+    """Completions that are being computed, n for each prompt in order. `close` it in any case."""
+
+    host: Host
+    request: CompletionRequest
+    prompts: list[Given]
+    answering: Answering
+    turns: list[TextTurn]
+    offsets: list[int]
+    usage: Usage
+    meter: Meter
+    name: str
+    created: int
+
+    def close(self) -> None:
+        self.answering.close()
+        self.meter.close()
+
+    async def whole(self) -> dict[str, Any]:
+        """The response's body."""
+        texts = [self._echo(i) for i in range(len(self.turns))]
+        logprobs: list[dict[str, Any] | None] = [None] * len(self.turns)
+        async for batch in self._steps():
+            for step in batch:
+                text, found = self._part(step)
+                texts[step.index] += text
+                logprobs[step.index] = _extend(logprobs[step.index], found)
+        choices = [
+            {"index": i, "text": text, "logprobs": logprobs[i], "finish_reason": self.turns[i].finish}
+            for i, text in enumerate(texts)
+        ]
+        return {**self._head(), "choices": choices, "usage": usage_of(self.usage)}
+
+    async def stream(self) -> AsyncGenerator[bytes, None]:
+        for i in range(len(self.turns) if self.request.echo else 0):
+            yield self._chunk(i, self._echo(i), None, None)
+        async for batch in self._steps():
+            parts = [(step, *self._part(step)) for step in batch]
+            yield b"".join(self._chunk(s.index, text, p, s.finish) for s, text, p in parts if text or p or s.finish)
+        if self.request.include_usage:
+            yield data({**self._head(), "choices": [], "usage": usage_of(self.usage)})
+        yield DONE
+
+    def _steps(self) -> AsyncGenerator[list[Step], None]:
+        return steps(self.answering, self.turns, self.usage, self.meter, self.request.n)
+
+    def _echo(self, index: int) -> str:
+        return self.prompts[index // self.request.n][0] if self.request.echo else ""
+
+    def _part(self, step: Step) -> tuple[str, dict[str, Any] | None]:
+        text = "".join(delta.text for delta in step.deltas if isinstance(delta, ContentDelta))
+        n_top, index = self.request.logprobs, step.index
+        if n_top is None or not (step.prompt or step.events or self.offsets[index] == 0):
+            return text, None
+        first = None
+        if self.request.echo and self.offsets[index] == 0:
+            first = self.prompts[index // self.request.n][1][0]
+        events = [*step.prompt, *step.events]
+        found = completion_logprobs(self.host.texts.tokenizer, events, n_top, self.offsets[index], first)
+        self.offsets[index] += sum(map(len, found["tokens"])) or 1
+        return text, found
+
+    def _chunk(self, index: int, text: str, logprobs: dict[str, Any] | None, finish: str | None) -> bytes:
+        chunk = {
+            **self._head(),
+            "choices": [{"index": index, "text": text, "logprobs": logprobs, "finish_reason": finish}],
+        }
+        if self.request.include_usage:
+            chunk["usage"] = None
+        return data(chunk)
+
+    def _head(self) -> dict[str, Any]:
+        return {"id": self.name, "object": "text_completion", "created": self.created, "model": self.host.name}
+
+
+async def start_completion(host: Host, request: CompletionRequest) -> CompletionCall:
+    """Check, tokenize and submit: all that can be refused is refused here."""
+    host.check_model(request.model)
+    guided, scores = request.guided(), request.max_tokens == 0
+    if scores and not request.echo:
+        raise refuse("max_tokens", "0 is for echo: true, where it gives the prompt alone")
+    texts = host.texts
+    prompts = await texts.run(lambda: [_encode(host, prompt) for prompt in request.prompts])
+    for _, ids in prompts:
+        texts.check_length(len(ids), request.max_tokens, "prompt")
+    of_prompt = request.logprobs if request.echo else None
+    if scores:
+        params, wants = SamplingParams(prompt_logprobs=of_prompt or 0), Wants.LOGPROBS
+    else:
+        params = request.params(host.defaults, request.max_tokens, request.logprobs, guided, of_prompt)
+        wants = Wants.TOKENS
+    submitted = [
+        copy
+        for _, ids in prompts
+        for copy in copies(Request(tuple(ids), params, request.priority, request.cache_salt, wants), request.n)
+    ]
+    stop = SamplingParams(stop=request.stops)
+    turns = [TextTurn(TextReader(texts.tokenizer, stop), scores) for _ in submitted]
+    meter = Meter(host.metrics, len(turns))
+    answering = await host.service.start(submitted)
+    for _, ids in prompts:
+        meter.prompt(len(ids))
+    usage, created = Usage(sum(len(ids) for _, ids in prompts)), int(time.time())
+    offsets = [0] * len(turns)
+    return CompletionCall(host, request, prompts, answering, turns, offsets, usage, meter, new_id("cmpl-"), created)
+
+
+def _encode(host: Host, prompt: str | list[int]) -> Given:
+    texts = host.texts
+    if isinstance(prompt, str):
+        return prompt, texts.encode(prompt)
+    vocab_size = texts.tokenizer.vocab_size
+    bad = next((i for i in prompt if i >= vocab_size), None)
+    if bad is not None:
+        raise refuse("prompt", f"token id {bad} is outside the vocabulary of {vocab_size}")
+    return texts.tokenizer.decode(prompt), prompt
+
+
+def _extend(before: dict[str, Any] | None, more: dict[str, Any] | None) -> dict[str, Any] | None:
+    if before is None or more is None:
+        return before or more
+    return {name: before[name] + more[name] if before[name] is not None else None for name in before}

@@ -1,0 +1,105 @@
+"""Who may ask: keys, hosts and origins, and errors of everything below in the API's shape. It knows no route's body."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from gristmill.serve.errors import ApiError
+from gristmill.serve.wire import error_response
+
+_OPEN = frozenset({"/health", "/healthz"})
+_LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """api_keys      one of them has to be shown, where there are any, for all but /health
+    check_host    only names of this machine's own are answered to: a page from elsewhere may have pointed its name here
+    cors_origins  pages from there may ask; '*': from anywhere
+    """
+
+    api_keys: tuple[str, ...] = ()
+    check_host: bool = True
+    cors_origins: tuple[str, ...] = ()
+
+
+class Guard:
+    """ASGI middleware."""
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app = app
+        self._access = access
+        self._keys = [key.encode() for key in access.api_keys]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        try:
+            headers = Headers(scope=scope)
+            self._check_place(headers)
+            self._check_key(scope, headers)
+        except ApiError as error:
+            await error_response(error)(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    def _check_place(self, headers: Headers) -> None:
+        host, origin = headers.get("host", ""), headers.get("origin")
+        if self._access.check_host and _name_of(host) not in _LOCAL:
+            raise ApiError(403, f"Host: {host!r:.80} is not this server's name", code="forbidden_host")
+        allowed = self._access.cors_origins
+        own = origin is not None and origin.split("://", 1)[-1] == host
+        if origin is not None and not own and "*" not in allowed and origin not in allowed:
+            raise ApiError(403, f"Origin: {origin!r:.80} may not ask; see --cors-origin", code="forbidden_origin")
+
+    def _check_key(self, scope: Scope, headers: Headers) -> None:
+        if not self._keys or scope["path"] in _OPEN or (scope["method"] == "OPTIONS" and self._access.cors_origins):
+            return
+        given = _key_of(headers)
+        if given is not None and _is_one_of(given, self._keys):
+            return
+        problem = "is not right" if given is not None else "is missing: send Authorization: Bearer KEY"
+        scheme = "Basic" if scope["path"] in ("/", "/docs") else "Bearer"
+        raise ApiError(
+            401,
+            f"the API key {problem}",
+            code="invalid_api_key",
+            kind="authentication_error",
+            headers={"WWW-Authenticate": f'{scheme} realm="gristmill"'},
+        )
+
+
+def _is_one_of(given: bytes, keys: Sequence[bytes]) -> bool:
+    """In a time that does not depend on which, nor on how much of it is right."""
+    return sum(hmac.compare_digest(given, key) for key in keys) > 0
+
+
+def _key_of(headers: Headers) -> bytes | None:
+    """As OpenAI's, Anthropic's and browsers' requests have it (there as the password)."""
+    if (own := headers.get("x-api-key")) is not None:
+        return own.encode("latin-1")
+    scheme, _, value = headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        return value.strip().encode("latin-1")
+    if scheme.lower() == "basic":
+        try:
+            return base64.b64decode(value, validate=True).partition(b":")[2]
+        except (binascii.Error, ValueError):
+            return None
+    return None
+
+
+def _name_of(host: str) -> str | None:
+    try:
+        return urlsplit(f"//{host}").hostname
+    except ValueError:
+        return None

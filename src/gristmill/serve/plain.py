@@ -1,0 +1,112 @@
+"""Routes without an answer from the model: models, tokens, embeddings. It knows no HTTP."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gristmill.serve.chat_protocol import DetokenizeRequest, TokenizeChatRequest, TokenizeRequest
+from gristmill.serve.errors import refuse
+from gristmill.serve.host import Host
+from gristmill.serve.protocol import EmbeddingRequest
+from gristmill.serve.shapes import text_of
+from gristmill.types import PromptRows, Request, SamplingParams, Wants
+
+
+def model_list(host: Host) -> dict[str, Any]:
+    return {"object": "list", "data": [model_card(host, name) for name in host.names]}
+
+
+def model_card(host: Host, name: str) -> dict[str, Any]:
+    host.check_model(name)
+    card = {"id": name, "object": "model", "created": host.created, "owned_by": "gristmill"}
+    return {**card, "max_model_len": host.texts.max_context}
+
+
+async def tokenize(host: Host, request: TokenizeRequest | TokenizeChatRequest) -> dict[str, Any]:
+    host.check_model(request.model)
+    texts = host.texts
+
+    def work() -> dict[str, Any]:
+        if isinstance(request, TokenizeChatRequest):
+            ids = list(texts.prompt(request).ids)
+        elif request.prompt is None:
+            raise refuse("prompt", "is missing; give it, or messages", "missing_required_parameter")
+        else:
+            ids = texts.tokenizer.encode(request.prompt, add_special=request.add_special_tokens)
+        found: dict[str, Any] = {"tokens": ids, "count": len(ids), "max_model_len": texts.max_context}
+        if request.return_token_strs:
+            found["token_strs"] = [text_of(texts.tokenizer, i) for i in ids]
+        return found
+
+    return await texts.run(work)
+
+
+async def detokenize(host: Host, request: DetokenizeRequest) -> dict[str, Any]:
+    host.check_model(request.model)
+    tokenizer = host.texts.tokenizer
+    bad = next((i for i in request.tokens if i >= tokenizer.vocab_size), None)
+    if bad is not None:
+        raise refuse("tokens", f"token id {bad} is outside the vocabulary of {tokenizer.vocab_size}")
+    return {"prompt": await host.texts.run(lambda: tokenizer.decode(request.tokens))}
+
+
+async def embeddings(host: Host, request: EmbeddingRequest) -> dict[str, Any]:
+    host.check_model(request.model)
+    texts = host.texts
+
+    def work() -> list[list[int]]:
+        return [texts.encode(item, "input") if isinstance(item, str) else item for item in request.inputs]
+
+    prompts = await texts.run(work)
+    for ids in prompts:
+        texts.check_length(len(ids) - 1, None, "input")
+        if max(ids, default=0) >= texts.tokenizer.vocab_size:
+            raise refuse("input", f"token id {max(ids)} is outside the vocabulary of {texts.tokenizer.vocab_size}")
+    answering = await host.service.start([Request(tuple(ids), SamplingParams(), wants=Wants.HIDDEN) for ids in prompts])
+    pools = [_Pool(request.pooling) for _ in prompts]
+    try:
+        n_open = len(pools)
+        while n_open:
+            for index, event in await answering.events():
+                if isinstance(event, PromptRows):
+                    pools[index].add(event.values)
+                    n_open -= event.last
+    finally:
+        answering.close()
+    data = [
+        {"object": "embedding", "index": i, "embedding": _encoded(pool.vector(request.normalize), request)}
+        for i, pool in enumerate(pools)
+    ]
+    n_tokens = sum(map(len, prompts))
+    usage = {"prompt_tokens": n_tokens, "total_tokens": n_tokens}
+    return {"object": "list", "data": data, "model": host.name, "usage": usage}
+
+
+class _Pool:
+    """One vector for all of a text's rows."""
+
+    def __init__(self, pooling: str) -> None:
+        self._last = pooling == "last"
+        self._sum: NDArray[np.float64] | None = None
+        self._n = 0
+
+    def add(self, rows: NDArray[np.float32]) -> None:
+        part = rows[-1].astype(np.float64) if self._last else rows.sum(axis=0, dtype=np.float64)
+        self._sum = part if self._sum is None or self._last else self._sum + part
+        self._n = 1 if self._last else self._n + len(rows)
+
+    def vector(self, normalize: bool) -> NDArray[np.float32]:
+        assert self._sum is not None
+        vector = self._sum / self._n
+        length = float(np.linalg.norm(vector)) if normalize else 1.0
+        return (vector / (length or 1.0)).astype(np.float32)
+
+
+def _encoded(vector: NDArray[np.float32], request: EmbeddingRequest) -> list[float] | str:
+    if request.encoding_format == "base64":
+        return base64.b64encode(vector.astype("<f4").tobytes()).decode()
+    return [float(x) for x in vector]

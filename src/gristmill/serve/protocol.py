@@ -1,0 +1,243 @@
+"""Fields of OpenAI's requests: names, types and bounds. Strict: nothing is converted and no unknown name passes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from gristmill.types import SamplingParams, StructuredOutputsParams
+
+MAX_STOPS: Final = 16
+MAX_STOP_LENGTH: Final = 256
+MAX_BIASES: Final = 1024
+MAX_PROMPTS: Final = 1024
+
+Count = Annotated[int, Field(ge=1, le=2**31 - 1)]
+TokenId = Annotated[int, Field(ge=0, le=2**31 - 1)]
+Label = Annotated[str, Field(max_length=512)]
+
+
+class Strict(BaseModel):
+    """Null is the same as leaving a field out."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
+
+
+class StreamOptions(Strict):
+    include_usage: bool = False
+    include_obfuscation: Literal[False] = False
+
+
+class StructuredOutputs(Strict):
+    """vLLM's extension: exactly one of these, as in SamplingParams."""
+
+    json_: str | dict[str, Any] | None = Field(None, alias="json")
+    regex: str | None = None
+    choice: list[str] | None = None
+    grammar: str | None = None
+    json_object: bool | None = None
+    disable_any_whitespace: bool = False
+    whitespace_pattern: str | None = None
+
+
+class JsonSchema(Strict):
+    """strict is always true: an answer keeps to its schema, or the request is refused."""
+
+    name: Annotated[str, Field(min_length=1, max_length=64)] = "answer"
+    description: str | None = None
+    schema_: dict[str, Any] = Field(alias="schema")
+    strict: bool | None = None
+
+
+class ResponseFormat(Strict):
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchema | None = None
+
+    @model_validator(mode="after")
+    def _has_a_schema(self) -> ResponseFormat:
+        if (self.type == "json_schema") != (self.json_schema is not None):
+            raise ValueError("json_schema is to be given with the type json_schema, and only with it")
+        return self
+
+
+class Sampling(Strict):
+    """What chat and plain completions share. Fields beyond OpenAI's are as in vLLM.
+
+    user, metadata, safety_identifier, prompt_cache_key  labels, which change no answer
+    """
+
+    model: Annotated[str, Field(max_length=512)] | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    top_k: Annotated[int, Field(ge=-1, le=2**31 - 1)] | None = None
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    repetition_penalty: Annotated[float, Field(gt=0, le=100)] | None = None
+    presence_penalty: Annotated[float, Field(ge=-2, le=2)] = 0.0
+    frequency_penalty: Annotated[float, Field(ge=-2, le=2)] = 0.0
+    logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = None
+    seed: Annotated[int, Field(ge=-(2**63), le=2**64 - 1)] | None = None
+    n: Annotated[int, Field(ge=1, le=128)] = 1
+    stop: str | list[str] | None = None
+    stop_token_ids: Annotated[list[TokenId], Field(max_length=64)] | None = None
+    min_tokens: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
+    ignore_eos: bool = False
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    structured_outputs: StructuredOutputs | None = None
+    response_format: ResponseFormat | None = None
+    priority: Annotated[int, Field(ge=-(2**31), le=2**31 - 1)] = 0
+    cache_salt: Annotated[str, Field(max_length=256)] = ""
+    user: Label | None = None
+    safety_identifier: Label | None = None
+    prompt_cache_key: Label | None = None
+    metadata: dict[str, Label] | None = None
+
+    @field_validator("stop", mode="before")
+    @classmethod
+    def _read_stop(cls, stop: Any) -> Any:
+        if isinstance(stop, str):
+            stop = [stop]
+        if not isinstance(stop, list) or not all(isinstance(text, str) for text in stop):
+            raise ValueError("give a string or a list of strings")
+        if len(stop) > MAX_STOPS:
+            raise ValueError(f"has {len(stop)} strings; at most {MAX_STOPS} are allowed")
+        if not all(0 < len(text) <= MAX_STOP_LENGTH for text in stop):
+            raise ValueError(f"each string has 1 to {MAX_STOP_LENGTH} characters")
+        return stop
+
+    @field_validator("logit_bias")
+    @classmethod
+    def _check_bias(cls, bias: dict[str, float] | None) -> dict[str, float] | None:
+        for name in bias or ():
+            if not (name.isascii() and name.isdigit() and len(name) <= 9):
+                raise ValueError(f"{name!r:.40} is no token id")
+        if bias and len(bias) > MAX_BIASES:
+            raise ValueError(f"has {len(bias)} entries; at most {MAX_BIASES} are allowed")
+        return bias
+
+    @model_validator(mode="after")
+    def _streams(self) -> Sampling:
+        if self.stream_options is not None and not self.stream:
+            raise ValueError("stream_options is for stream: true")
+        if self.response_format is not None and self.structured_outputs is not None:
+            raise ValueError("response_format and structured_outputs both say what the answer is; leave one out")
+        return self
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
+
+    @property
+    def include_usage(self) -> bool:
+        return self.stream_options is not None and self.stream_options.include_usage
+
+    def guided(self) -> StructuredOutputsParams | None:
+        """ValueError for a schema that is none."""
+        form, given = self.response_format, self.structured_outputs
+        if form is not None and form.type == "json_object":
+            return StructuredOutputsParams(json_object=True)
+        if form is not None and form.json_schema is not None:
+            return StructuredOutputsParams(json=form.json_schema.schema_)
+        if given is None:
+            return None
+        return StructuredOutputsParams(
+            json=given.json_,
+            regex=given.regex,
+            choice=tuple(given.choice) if given.choice is not None else None,
+            grammar=given.grammar,
+            json_object=given.json_object,
+            disable_any_whitespace=given.disable_any_whitespace,
+            whitespace_pattern=given.whitespace_pattern,
+        )
+
+    def params(
+        self,
+        defaults: Defaults,
+        max_tokens: int | None,
+        logprobs: int | None = None,
+        guided: StructuredOutputsParams | None = None,
+        prompt_logprobs: int | None = None,
+    ) -> SamplingParams:
+        """For the engine, which knows nothing of stop strings and of n. ValueError for fields that contradict."""
+        top_k = defaults.top_k if self.top_k is None else max(0, self.top_k)
+        return SamplingParams(
+            temperature=defaults.temperature if self.temperature is None else self.temperature,
+            top_p=defaults.top_p if self.top_p is None else self.top_p,
+            top_k=top_k,
+            min_p=defaults.min_p if self.min_p is None else self.min_p,
+            repetition_penalty=(
+                defaults.repetition_penalty if self.repetition_penalty is None else self.repetition_penalty
+            ),
+            presence_penalty=self.presence_penalty,
+            frequency_penalty=self.frequency_penalty,
+            logit_bias={int(name): bias for name, bias in self.logit_bias.items()} if self.logit_bias else None,
+            seed=self.seed,
+            max_tokens=max_tokens,
+            min_tokens=self.min_tokens,
+            ignore_eos=self.ignore_eos,
+            stop_token_ids=tuple(self.stop_token_ids or ()),
+            logprobs=logprobs,
+            prompt_logprobs=prompt_logprobs,
+            structured_outputs=guided,
+        )
+
+
+class Defaults(Strict):
+    """What a request leaves out, where the model's own generation_config.json does not say otherwise: OpenAI's."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+
+
+class CompletionRequest(Sampling):
+    prompt: str | list[Any]
+    max_tokens: Annotated[int, Field(ge=0, le=2**31 - 1)] = 16
+    logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    echo: bool = False
+
+    @field_validator("prompt", mode="before")
+    @classmethod
+    def _read_prompt(cls, prompt: Any) -> Any:
+        """A text, ids, or a list of either."""
+        if isinstance(prompt, str) or _is_ids(prompt):
+            return prompt
+        if not isinstance(prompt, list) or not 0 < len(prompt) <= MAX_PROMPTS:
+            raise ValueError(f"give a string, a list of 1 to {MAX_PROMPTS} strings, token ids, or lists of token ids")
+        if not all(isinstance(item, str) for item in prompt) and not all(map(_is_ids, prompt)):
+            raise ValueError("a list holds strings alone, or token ids from 0 to 2147483647, or lists of those")
+        return prompt
+
+    @property
+    def prompts(self) -> list[str | list[int]]:
+        return [self.prompt] if isinstance(self.prompt, str) or isinstance(self.prompt[0], int) else self.prompt
+
+
+class EmbeddingRequest(Strict):
+    """pooling is an extension: the mean of all tokens' last hidden states, or the last token's, at length 1."""
+
+    model: Annotated[str, Field(max_length=512)] | None = None
+    input: str | list[Any]
+    encoding_format: Literal["float", "base64"] = "float"
+    pooling: Literal["mean", "last"] = "mean"
+    normalize: bool = True
+    user: Label | None = None
+
+    _read_input = field_validator("input", mode="before")(CompletionRequest._read_prompt.__func__)  # type: ignore[attr-defined]
+
+    @property
+    def inputs(self) -> list[str | list[int]]:
+        return [self.input] if isinstance(self.input, str) or isinstance(self.input[0], int) else self.input
+
+
+def _is_ids(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(type(item) is int and 0 <= item < 2**31 for item in value)
+
+
+REFUSED_IN_COMPLETIONS: Final[dict[str, tuple[Any, ...]]] = {"suffix": ("",), "best_of": (1,)}
+"""Fields of the API that are not there, with the values that ask for nothing."""
+
+REFUSED_IN_EMBEDDINGS: Final[dict[str, tuple[Any, ...]]] = {"dimensions": ()}

@@ -1,0 +1,95 @@
+"""Runs the application: a socket, signals, and an end that lets answers finish. It knows no route."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import time
+from dataclasses import dataclass
+from types import FrameType
+from typing import Final
+
+import uvicorn
+from fastapi import FastAPI
+
+from gristmill.serve.host import Host
+
+MAX_HEADER_BYTES: Final = 64 << 10
+_GRACE_S = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """Where to listen. uds: a path to listen at instead. drain_s: how long answers may go on after the first signal."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    uds: str | None = None
+    drain_s: float = 30.0
+    max_connections: int = 1024
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        if self.uds is not None or self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    @property
+    def url(self) -> str:
+        if self.uds is not None:
+            return f"unix:{self.uds}"
+        return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
+
+
+class Server(uvicorn.Server):
+    """The first SIGTERM or SIGINT refuses new work and ends when no answer is open or drain_s are over, the second ends
+    at once."""
+
+    def __init__(self, app: FastAPI, listen: Listen) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                host=listen.host,
+                port=listen.port,
+                uds=listen.uds,
+                http="h11",
+                ws="none",
+                log_level="warning",
+                access_log=False,
+                server_header=False,
+                h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+                limit_concurrency=listen.max_connections,
+                timeout_keep_alive=30,
+                timeout_graceful_shutdown=_GRACE_S,
+            )
+        )
+        self._host: Host = app.state.host
+        self._drain_s = listen.drain_s
+        self._deadline: float | None = None
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self._host.draining:
+            self.should_exit = self.force_exit = True
+            return
+        self.drain()
+
+    def drain(self) -> None:
+        """Take nothing new, and end when what is open is answered."""
+        self._host.draining = True
+        self._deadline = time.monotonic() + self._drain_s
+
+    async def on_tick(self, counter: int) -> bool:
+        if self._deadline is not None and (self._host.service.n_open == 0 or time.monotonic() > self._deadline):
+            self.should_exit = True
+        return await super().on_tick(counter)
+
+
+def free_port() -> int:
+    """A port that nobody listened at a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,201 @@
+"""Text to ids and back for the server: prompts, conversations, readers of answers. It knows no engine and no JSON
+field but those of a conversation. What takes long runs on its own threads."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import date
+from typing import Any, TypeVar
+
+from gristmill.dialogue.detect import detect
+from gristmill.dialogue.grammar import tool_grammar
+from gristmill.dialogue.harmony_chat import chat_messages
+from gristmill.dialogue.harmony_render import render
+from gristmill.dialogue.parsers import make_parser
+from gristmill.dialogue.reader import DialogueReader
+from gristmill.dialogue.tools import read_tool_choice, read_tools
+from gristmill.dialogue.types import ChoiceMode, Kind, Tool, ToolChoice
+from gristmill.llm import LLM
+from gristmill.serve.chat_protocol import Conversation
+from gristmill.serve.errors import ApiError, refuse, too_long, unsupported
+from gristmill.tokenizer.chat import ChatTemplate, Parts, encode_parts, ends_in_thinking
+from gristmill.tokenizer.interface import TemplateError, Tokenizer
+from gristmill.types import StructuredOutputsParams
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A conversation as the model sees it, and how to read what it answers."""
+
+    ids: tuple[int, ...]
+    starts_in_reasoning: bool
+    tools: tuple[Tool, ...]
+    tool_choice: ToolChoice
+    parallel: bool
+
+
+class Texts:
+    """The vocabulary and the chat template of a model. Raises MissingTokenizerError for a model without the first."""
+
+    def __init__(self, llm: LLM) -> None:
+        self.tokenizer: Tokenizer = llm.tokenizer
+        self.max_context = llm.max_context
+        try:
+            self.template: ChatTemplate | None = llm.chat_template
+        except TemplateError as error:
+            self.template, self._no_template = None, str(error)
+        source = self.template.source if self.template is not None else None
+        self._known = _words(self.template) if self.template is not None else frozenset[str]()
+        self.kind = detect(source, self.tokenizer.special_ids)
+        tokenizer = self.tokenizer
+        self._most_bytes = max((len(tokenizer.token_bytes(i)) for i in range(tokenizer.vocab_size)), default=1)
+        self._threads = ThreadPoolExecutor(2, "gristmill text")
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """`work` on a thread of ours, so that others' answers go on meanwhile."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    def encode(self, text: str, param: str = "prompt", *, add_special: bool = True) -> list[int]:
+        """ApiError for a text that is longer than any context before work is put into it."""
+        self.check_bytes(len(text.encode()), param)
+        return self.tokenizer.encode(text, add_special=add_special)
+
+    def check_bytes(self, n_bytes: int, param: str) -> None:
+        # Normalization makes a text at most three times shorter: nine bytes of Hangul's parts become three.
+        n_tokens = n_bytes // (3 * self._most_bytes)
+        if n_tokens > self.max_context:
+            raise too_long(n_tokens, 0, self.max_context, param, at_least=True)
+
+    def check_length(self, n_prompt: int, n_answer: int | None, param: str) -> None:
+        if n_prompt + (n_answer or 1) > self.max_context:
+            raise too_long(n_prompt, n_answer or 0, self.max_context, param)
+
+    def prompt(self, chat: Conversation) -> Prompt:
+        """ApiError, or another ValueError, for a conversation that the model cannot be given."""
+        tools = read_tools(_checked_tools(chat.tools))
+        if chat.tool_choice is not None and not tools and chat.tool_choice not in ("none", "auto"):
+            raise refuse("tool_choice", f"is {chat.tool_choice!r:.80}, but there are no tools")
+        choice = read_tool_choice(chat.tool_choice, tools)
+        shown = tools if choice.mode is not ChoiceMode.NONE else ()
+        self._check_tools(chat, choice, shown)
+        parts = self._render(chat, shown)
+        ids = encode_parts(self.tokenizer, parts)
+        thinking = self.kind is not Kind.HARMONY and ends_in_thinking(parts)
+        return Prompt(tuple(ids), thinking, shown, choice, chat.parallel_tool_calls)
+
+    def reader(self, prompt: Prompt, stop: Sequence[str]) -> DialogueReader:
+        parser = make_parser(
+            self.kind,
+            tools=prompt.tools,
+            tool_choice=prompt.tool_choice,
+            parallel=prompt.parallel,
+            starts_in_reasoning=prompt.starts_in_reasoning,
+        )
+        return DialogueReader(self.tokenizer, parser, stop)
+
+    def forced_calls(self, prompt: Prompt) -> StructuredOutputsParams | None:
+        return tool_grammar(
+            self.kind,
+            prompt.tools,
+            prompt.tool_choice,
+            parallel=prompt.parallel,
+            special_tokens=self.tokenizer.special_ids,
+            starts_in_reasoning=prompt.starts_in_reasoning,
+        )
+
+    def check_guided(self, prompt: Prompt, param: str) -> None:
+        """ApiError where the answer proper begins after something that the constraint does not know."""
+        if prompt.tools:
+            raise unsupported(param, "cannot be kept together with tools; leave one out, or give tool_choice 'none'")
+        if prompt.starts_in_reasoning or self.kind is Kind.HARMONY:
+            raise unsupported(param, "is not supported where this model's answer begins with its reasoning")
+
+    def _render(self, chat: Conversation, tools: tuple[Tool, ...]) -> Parts:
+        messages = [message.plain() for message in chat.messages]
+        self.check_bytes(sum(len(m["content"].encode()) for m in messages if "content" in m), "messages")
+        if self.kind is Kind.HARMONY and not chat.continue_final_message:
+            return self._render_harmony(chat, messages, tools)
+        template = self.template
+        if template is None:
+            raise ApiError(400, self._no_template, param="messages", code="no_chat_template")
+        known = self._known
+        for message in messages:
+            if message["role"] == "developer" and "developer" not in known:
+                message["role"] = "system"
+        given = chat.tools if tools else None
+        return template.render(
+            messages,
+            tools=given,
+            add_generation_prompt=chat.add_generation_prompt,
+            continue_final_message=chat.continue_final_message,
+            chat_template_kwargs=_template_kwargs(chat, known),
+        )
+
+    def _render_harmony(self, chat: Conversation, messages: list[dict[str, Any]], tools: tuple[Tool, ...]) -> Parts:
+        effort = chat.reasoning_effort or "medium"
+        for name, value in (chat.chat_template_kwargs or {}).items():
+            if name != "reasoning_effort":
+                raise unsupported(f"chat_template_kwargs.{name}", "is nothing that this model's chat format has")
+            effort = value
+        return render(
+            chat_messages(messages, tools=tools, effort=effort, date=date.today().isoformat()),
+            for_answer=chat.add_generation_prompt,
+        )
+
+    def _check_tools(self, chat: Conversation, choice: ToolChoice, tools: tuple[Tool, ...]) -> None:
+        if not tools:
+            return
+        if self.kind is Kind.PLAIN or (self.kind is not Kind.HARMONY and "tools" not in self._known):
+            raise unsupported("tools", "are nothing that this model's chat template has")
+        if choice.mode is ChoiceMode.AUTO:
+            for i, tool in enumerate(chat.tools or ()):
+                if tool.get("function", tool).get("strict"):
+                    raise unsupported(
+                        f"tools[{i}].function.strict",
+                        "can be kept where a call is forced (tool_choice 'required' or a name), not with 'auto'",
+                    )
+
+
+_TOOL_FIELDS = frozenset({"name", "description", "parameters", "strict"})
+
+
+def _checked_tools(tools: list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:
+    for i, tool in enumerate(tools or ()):
+        function = tool.get("function")
+        if not isinstance(function, dict):
+            continue  # said by who reads it
+        for name in sorted((set(tool) - {"type", "function"}) | (set(function) - _TOOL_FIELDS)):
+            raise unsupported(f"tools[{i}].{name if name in tool else f'function.{name}'}")
+        if not isinstance(function.get("strict", False), bool | None):
+            raise refuse(f"tools[{i}].function.strict", "is neither true nor false")
+    return tools
+
+
+def _template_kwargs(chat: Conversation, known: frozenset[str]) -> dict[str, Any]:
+    """What the template is told; ApiError for what it would not look at."""
+    kwargs = dict(chat.chat_template_kwargs or {})
+    for name in kwargs:
+        if name not in known:
+            raise unsupported(f"chat_template_kwargs.{name:.80}", "is nothing that this model's chat template has")
+    effort = chat.reasoning_effort
+    if effort is None:
+        return kwargs
+    if "reasoning_effort" in known:
+        return {**kwargs, "reasoning_effort": effort}
+    if effort == "none" and "enable_thinking" in known:
+        return {**kwargs, "enable_thinking": False}
+    raise unsupported("reasoning_effort", f"{effort!r} is nothing that this model's chat template has")
+
+
+def _words(template: ChatTemplate) -> frozenset[str]:
+    sources = [template.source, *template.named.values()]
+    return frozenset(word for source in sources for word in re.findall(r"[A-Za-z_]\w*", source))

@@ -1,0 +1,145 @@
+"""The answers of one call: events -> deltas, with what they cost. It knows no API's fields."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from gristmill.dialogue.reader import DialogueReader
+from gristmill.dialogue.types import ContentDelta, Delta, ReasoningDelta, ToolCallArguments, ToolCallStart
+from gristmill.outputs import TextReader
+from gristmill.serve.metrics import Meter
+from gristmill.serve.service import Answering
+from gristmill.types import Event, PromptLogprobs, Request, SamplingParams, TokenEvent
+
+
+class Turn(Protocol):
+    """One answer being read.
+
+    finish            why it ended, in OpenAI's words; None while it goes on
+    ends_with_prompt  nothing is generated: it ends with the last of the prompt's log-probabilities
+    """
+
+    finish: str | None
+    ends_with_prompt: bool
+
+    def take(self, event: TokenEvent) -> list[Delta]: ...
+
+
+class ChatTurn:
+    """An answer with thoughts and calls."""
+
+    def __init__(self, reader: DialogueReader) -> None:
+        self._reader = reader
+        self._calls = False
+        self.finish: str | None = None
+        self.ends_with_prompt = False
+
+    def take(self, event: TokenEvent) -> list[Delta]:
+        deltas = self._reader.push(event.token_id)
+        if self._reader.stopped:
+            self.finish = "stop"
+        elif event.finish is not None:
+            deltas += self._reader.finish()
+            self.finish = event.finish.value
+        self._calls = self._calls or any(isinstance(delta, ToolCallStart) for delta in deltas)
+        if self._calls and self.finish == "stop":
+            self.finish = "tool_calls"
+        return deltas
+
+
+class TextTurn:
+    """A plain continuation."""
+
+    def __init__(self, reader: TextReader, ends_with_prompt: bool = False) -> None:
+        self._reader = reader
+        self.finish: str | None = None
+        self.ends_with_prompt = ends_with_prompt
+
+    def take(self, event: TokenEvent) -> list[Delta]:
+        piece = self._reader.push(event)
+        self.finish = piece.finish.value if piece.finish else None
+        return [ContentDelta(piece.text)] if piece.text else []
+
+
+@dataclass(slots=True)
+class Step:
+    """What came of one answer at once. Neighbouring deltas of a kind are one. prompt: log-probabilities of it."""
+
+    index: int
+    prompt: list[TokenEvent] = field(default_factory=list)
+    deltas: list[Delta] = field(default_factory=list)
+    events: list[TokenEvent] = field(default_factory=list)
+    finish: str | None = None
+
+
+@dataclass(slots=True)
+class Usage:
+    n_prompt: int
+    n_cached: int = 0
+    n_output: int = 0
+
+
+async def steps(
+    answering: Answering, turns: Sequence[Turn], usage: Usage, meter: Meter, n: int
+) -> AsyncGenerator[list[Step], None]:
+    """Everything that comes, until all answers have ended. What an answer has after its end is left out.
+
+    n  answers for each prompt
+    """
+    n_open = len(turns)
+    started: set[int] = set()
+    while n_open:
+        batch: dict[int, Step] = {}
+        for index, event in await answering.events():
+            if turns[index].finish is None:
+                _take(batch.setdefault(index, Step(index)), turns[index], event)
+        for index, step in batch.items():
+            if step.events and index not in started:
+                started.add(index)
+                if index % n == 0:
+                    usage.n_cached += step.events[0].n_cached
+                    meter.cached(step.events[0].n_cached)
+            usage.n_output += len(step.events)
+            meter.tokens(index, len(step.events), step.finish)
+            if step.finish is not None:
+                n_open -= 1
+                answering.cancel(index)  # it may not know: a stop string ends an answer here
+        if batch:
+            yield list(batch.values())
+
+
+def _take(step: Step, turn: Turn, event: Event) -> None:
+    if isinstance(event, TokenEvent):
+        _join(step.deltas, turn.take(event))
+        step.events.append(event)
+    elif isinstance(event, PromptLogprobs):
+        step.prompt += event.tokens
+        if event.last and turn.ends_with_prompt:
+            turn.finish = "length"
+    step.finish = turn.finish
+
+
+def copies(request: Request, n: int) -> list[Request]:
+    """n of a request: seeds that are given count up, so that answers differ."""
+    params = request.params
+    seeds = [None if params.seed is None else (params.seed + i) % 2**64 for i in range(n)]
+    return [request if i == 0 else replace(request, params=_seeded(params, seed)) for i, seed in enumerate(seeds)]
+
+
+def _seeded(params: SamplingParams, seed: int | None) -> SamplingParams:
+    return params if seed is None else replace(params, seed=seed)
+
+
+def _join(deltas: list[Delta], more: list[Delta]) -> None:
+    for delta in more:
+        last = deltas[-1] if deltas else None
+        if isinstance(last, ContentDelta) and isinstance(delta, ContentDelta):
+            deltas[-1] = ContentDelta(last.text + delta.text)
+        elif isinstance(last, ReasoningDelta) and isinstance(delta, ReasoningDelta):
+            deltas[-1] = ReasoningDelta(last.text + delta.text)
+        elif isinstance(last, ToolCallArguments) and isinstance(delta, ToolCallArguments) and last.index == delta.index:
+            deltas[-1] = ToolCallArguments(delta.index, last.piece + delta.piece)
+        else:
+            deltas.append(delta)

@@ -1,0 +1,142 @@
+"""Bodies of requests and responses: JSON with limits, both ways. It knows no field."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from typing import Any, Final, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from gristmill.serve.errors import ApiError, of_validation, refuse
+
+MAX_BODY_BYTES: Final = 16 << 20
+MAX_DEPTH: Final = 64
+_SMALL = 64 << 10  # bytes that take less to parse than to hand to another thread
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def dumps(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+
+
+class Json(Response):
+    """A JSON response."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        return dumps(content)
+
+
+def error_response(error: ApiError) -> Json:
+    return Json(error.body(), error.status, error.headers)
+
+
+async def read_body(request: Request) -> dict[str, Any]:
+    """The JSON object of a request. 413 as soon as it is too large, 400 for what is no plain JSON object."""
+    declared = request.headers.get("content-length", "")
+    if declared.isascii() and declared.isdigit() and int(declared[:20]) > MAX_BODY_BYTES:
+        raise _too_large()
+    chunks, n_bytes = [], 0
+    async for chunk in request.stream():
+        n_bytes += len(chunk)
+        if n_bytes > MAX_BODY_BYTES:
+            raise _too_large()
+        chunks.append(chunk)
+    data = b"".join(chunks)
+    return parse(data) if len(data) <= _SMALL else await asyncio.to_thread(parse, data)
+
+
+def parse(data: bytes) -> dict[str, Any]:
+    """A JSON object: finite numbers, no lone surrogates, not too deep."""
+    try:
+        value = json.loads(data.decode(), parse_constant=_no_constant, parse_float=_finite)
+    except UnicodeDecodeError as error:
+        raise ApiError(
+            400, f"the body is not UTF-8: {error.reason} at byte {error.start}", code="invalid_json"
+        ) from None
+    except RecursionError:
+        raise _too_deep() from None
+    except ValueError as error:
+        raise ApiError(400, f"the body is not JSON: {str(error)[:200]}", code="invalid_json") from None
+    if not isinstance(value, dict):
+        raise ApiError(400, f"the body is {_name(value)}; give a JSON object", code="invalid_json")
+    _check_depth(value)
+    if b"\\u" in data:
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise ApiError(
+                400, "the body has half of a surrogate pair, which is no text", code="invalid_json"
+            ) from None
+    return value
+
+
+def validate(model: type[M], body: dict[str, Any]) -> M:
+    """ApiError that names the first field that is wrong."""
+    try:
+        return model.model_validate(body)
+    except ValidationError as error:
+        raise of_validation(error) from None
+
+
+def take_neutral(body: dict[str, Any], refused: dict[str, tuple[Any, ...]]) -> dict[str, Any]:
+    """`body` without nulls and without fields of `refused` that have a value which asks for nothing.
+
+    Any other value of these is refused by name.
+    """
+    kept = {}
+    for name, value in body.items():
+        if value is None:
+            continue
+        if name in refused:
+            if any(value == neutral and type(value) is type(neutral) for neutral in refused[name]):
+                continue
+            raise refuse(name, "is not supported by this server; leave it out", "unsupported_parameter")
+        kept[name] = value
+    return kept
+
+
+def _check_depth(value: Any) -> None:
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [
+            child
+            for parent in level
+            for child in (parent.values() if isinstance(parent, dict) else parent)
+            if isinstance(child, dict | list)
+        ]
+        if not level:
+            return
+    raise _too_deep()
+
+
+def _no_constant(text: str) -> float:
+    raise ValueError(f"{text} is no JSON number")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:20]} is beyond every number that is kept")
+    return value
+
+
+def _name(value: object) -> str:
+    return "null" if value is None else f"of type {type(value).__name__}"
+
+
+def _too_large() -> ApiError:
+    return ApiError(413, f"the body has more than {MAX_BODY_BYTES} bytes", code="body_too_large")
+
+
+def _too_deep() -> ApiError:
+    return ApiError(400, f"the body is nested deeper than {MAX_DEPTH}", code="invalid_json")
+
+
+__all__ = ["ClientDisconnect", "Json", "dumps", "error_response", "parse", "read_body", "take_neutral", "validate"]

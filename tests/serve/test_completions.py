@@ -1,0 +1,183 @@
+"""/v1/completions and the routes around it, by OpenAI's own client and by plain HTTP."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import numpy as np
+import pytest
+from openai import BadRequestError, NotFoundError
+
+from gristmill import SamplingParams
+
+GREEDY: dict[str, Any] = {"temperature": 0, "max_tokens": 12}
+
+
+def expected(running: Any, prompt: Any, **params: Any) -> Any:
+    return running.llm.generate([prompt], SamplingParams(**{**GREEDY, **params}))[0]
+
+
+def test_an_answer_is_the_engines(running) -> None:
+    answer = running.openai.completions.create(model="tiny", prompt="ab", **GREEDY)
+    own = expected(running, "ab")
+    assert answer.choices[0].text == own.outputs[0].text
+    assert answer.choices[0].finish_reason == own.outputs[0].finish_reason
+    assert answer.usage.prompt_tokens == len(own.prompt_token_ids)
+    assert answer.usage.completion_tokens == 12
+    assert answer.object == "text_completion"
+
+
+def test_a_stream_is_the_answer_in_pieces(running) -> None:
+    stream = running.openai.completions.create(
+        model="tiny", prompt="ab", stream=True, stream_options={"include_usage": True}, **GREEDY
+    )
+    chunks = list(stream)
+    assert "".join(c.choices[0].text for c in chunks if c.choices) == expected(running, "ab").outputs[0].text
+    assert [c.choices[0].finish_reason for c in chunks if c.choices][-1] == "length"
+    assert chunks[-1].choices == []
+    assert chunks[-1].usage.completion_tokens == 12
+    assert all(c.usage is None for c in chunks[:-1])
+
+
+def test_several_prompts_and_answers_stand_in_order(running) -> None:
+    answer = running.openai.completions.create(model="tiny", prompt=["ab", "cd"], n=2, seed=7, max_tokens=8)
+    assert [choice.index for choice in answer.choices] == [0, 1, 2, 3]
+    own = running.llm.generate(["ab", "cd"], SamplingParams(n=2, seed=7, max_tokens=8))
+    assert [c.text for c in answer.choices] == [o.text for each in own for o in each.outputs]
+    assert answer.choices[0].text != answer.choices[1].text
+    assert answer.usage.completion_tokens == 32
+
+
+def test_ids_are_a_prompt(running) -> None:
+    ids = running.llm.tokenizer.encode("ab")
+    for prompt in (ids, [ids]):
+        answer = running.openai.completions.create(model="tiny", prompt=prompt, **GREEDY)
+        assert answer.choices[0].text == expected(running, "ab").outputs[0].text
+
+
+def test_a_stop_string_ends_the_answer_and_what_is_behind_it(running) -> None:
+    whole = expected(running, "ab", max_tokens=40).outputs[0].text
+    stop = whole[10:12]
+    answer = running.openai.completions.create(model="tiny", prompt="ab", temperature=0, max_tokens=40, stop=stop)
+    assert answer.choices[0].text == whole[: whole.index(stop)]
+    assert answer.choices[0].finish_reason == "stop"
+    assert answer.usage.completion_tokens < 40
+
+
+def test_logprobs_are_the_models(running) -> None:
+    answer = running.openai.completions.create(model="tiny", prompt="ab", logprobs=3, **GREEDY)
+    own = expected(running, "ab", logprobs=3).outputs[0]
+    found = answer.choices[0].logprobs
+    assert found.token_logprobs == pytest.approx([own.logprobs[i][t].logprob for i, t in enumerate(own.token_ids)])
+    assert all(len(top) <= 3 for top in found.top_logprobs)
+    assert found.text_offset[0] == 0
+    assert len(found.tokens) == 12
+
+
+def test_echo_with_logprobs_scores_the_prompt(running) -> None:
+    ids = running.llm.tokenizer.encode("hello")
+    scores = running.llm.score(ids)
+    for max_tokens in (0, 2):
+        answer = running.openai.completions.create(
+            model="tiny", prompt="hello", echo=True, logprobs=1, max_tokens=max_tokens, temperature=0
+        )
+        found = answer.choices[0].logprobs
+        assert found.token_logprobs[0] is None
+        assert found.token_logprobs[1 : len(ids)] == pytest.approx(list(scores), rel=1e-4)
+        assert len(found.tokens) == len(ids) + max_tokens
+        assert answer.choices[0].text.startswith("hello")
+        assert answer.usage.completion_tokens == max_tokens
+
+
+def test_echo_in_a_stream_comes_first(running) -> None:
+    stream = running.openai.completions.create(model="tiny", prompt="hello", echo=True, stream=True, **GREEDY)
+    assert "".join(c.choices[0].text for c in stream) == "hello" + expected(running, "hello").outputs[0].text
+
+
+def test_cached_tokens_are_told(running) -> None:
+    prompt = "a text that is long enough for a block of the cache and one more of them"
+    first, second = (running.openai.completions.create(model="tiny", prompt=prompt, **GREEDY) for _ in range(2))
+    assert second.usage.prompt_tokens_details.cached_tokens >= 32
+    assert second.choices[0].text == first.choices[0].text
+    salted = running.openai.completions.create(model="tiny", prompt=prompt, extra_body={"cache_salt": "x"}, **GREEDY)
+    assert salted.usage.prompt_tokens_details.cached_tokens == 0
+
+
+def test_a_bias_forces_a_token(running) -> None:
+    token = running.llm.tokenizer.encode("z", add_special=False)[-1]
+    answer = running.openai.completions.create(
+        model="tiny", prompt="ab", temperature=0, max_tokens=5, logit_bias={str(token): 100}
+    )
+    assert answer.choices[0].text == "zzzzz"
+
+
+def test_what_does_not_fit_is_refused_with_both_numbers(running) -> None:
+    with pytest.raises(BadRequestError) as caught:
+        running.openai.completions.create(model="tiny", prompt="a" * 3000)
+    assert caught.value.code == "context_length_exceeded"
+    assert "2048" in caught.value.message
+    assert "3002" in caught.value.message or "3001" in caught.value.message
+    with pytest.raises(BadRequestError, match="2048"):
+        running.openai.completions.create(model="tiny", prompt="a", max_tokens=2048)
+
+
+def test_a_text_too_long_for_any_context_is_not_tokenized(running) -> None:
+    response = running.http.post("/v1/completions", json={"prompt": "a" * 1_000_000})
+    assert response.status_code == 400
+    assert response.json()["error"]["code"] == "context_length_exceeded"
+    assert "at least" in response.json()["error"]["message"]
+
+
+def test_another_model_is_not_here(running) -> None:
+    with pytest.raises(NotFoundError) as caught:
+        running.openai.completions.create(model="gpt-4", prompt="ab")
+    assert caught.value.code == "model_not_found"
+
+
+def test_models_are_listed(running) -> None:
+    assert [model.id for model in running.openai.models.list()] == ["tiny"]
+    assert running.openai.models.retrieve("tiny").id == "tiny"
+    with pytest.raises(NotFoundError):
+        running.openai.models.retrieve("other")
+
+
+def test_tokens_go_there_and_back(running) -> None:
+    http = running.http
+    tokens = http.post("/tokenize", json={"prompt": "ab", "return_token_strs": True}).json()
+    assert tokens["tokens"] == running.llm.tokenizer.encode("ab")
+    assert tokens["count"] == len(tokens["tokens"]) == len(tokens["token_strs"])
+    assert http.post("/detokenize", json={"tokens": tokens["tokens"][1:]}).json()["prompt"].strip() == "ab"
+    chat = http.post("/tokenize", json={"messages": [{"role": "user", "content": "ab"}]}).json()
+    assert chat["tokens"] == running.llm.encode_chat([{"role": "user", "content": "ab"}])
+    assert http.post("/detokenize", json={"tokens": [999999]}).status_code == 400
+
+
+def test_embeddings_are_the_hidden_states(running) -> None:
+    rows = running.llm.embed(running.llm.tokenizer.encode("hello"))
+    mean = rows.mean(axis=0)
+    found = running.openai.embeddings.create(model="tiny", input="hello", encoding_format="float").data[0].embedding
+    np.testing.assert_allclose(found, mean / np.linalg.norm(mean), rtol=1e-4, atol=1e-6)
+    raw = running.http.post(
+        "/v1/embeddings",
+        json={"input": ["hello", "x"], "encoding_format": "base64", "pooling": "last", "normalize": False},
+    ).json()
+    last = np.frombuffer(base64.b64decode(raw["data"][0]["embedding"]), "<f4")
+    np.testing.assert_allclose(last, rows[-1], rtol=1e-4, atol=1e-6)
+    assert [each["index"] for each in raw["data"]] == [0, 1]
+    assert len(running.openai.embeddings.create(model="tiny", input="hello").data[0].embedding) == len(mean)
+
+
+def test_health_metrics_and_description(running) -> None:
+    http = running.http
+    assert http.get("/health").json() == {"status": "ok"}
+    assert http.get("/healthz").status_code == 200
+    http.post("/v1/completions", json={"prompt": "ab", "max_tokens": 3})
+    text = http.get("/metrics").text
+    for name in ("num_requests_running", "kv_cache_usage_perc", "generation_tokens_total"):
+        assert f'gristmill:{name}{{model_name="tiny"}}' in text
+    assert 'gristmill:request_success_total{finished_reason="length",model_name="tiny"}' in text
+    assert "ChatRequest" in http.get("/openapi.json").json()["components"]["schemas"]
+    assert http.get("/docs").status_code == 200
+    assert http.get("/nothing").json()["error"]["code"] == "not_found"
+    assert http.get("/v1/completions").status_code == 405
