@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fastapi import FastAPI
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
@@ -18,17 +19,21 @@ from starlette.responses import Response
 
 from gristmill import __version__
 from gristmill.llm import LLM
-from gristmill.serve import chat_protocol, plain, protocol
+from gristmill.serve import chat_protocol, messages_protocol, plain, protocol, responses_protocol
 from gristmill.serve.chat import start_chat
 from gristmill.serve.chat_protocol import ChatRequest, DetokenizeRequest, TokenizeChatRequest, TokenizeRequest
 from gristmill.serve.completions import start_completion
-from gristmill.serve.errors import ApiError, as_api_error
+from gristmill.serve.errors import ApiError, as_api_error, shutting_down
 from gristmill.serve.guard import Access, Guard
 from gristmill.serve.host import Host, read_defaults
+from gristmill.serve.messages import count_tokens, messages_error, start_messages
+from gristmill.serve.messages_protocol import CountRequest, MessagesRequest
 from gristmill.serve.metrics import Metrics
 from gristmill.serve.openapi import Operation, describe
 from gristmill.serve.protocol import CompletionRequest, EmbeddingRequest
-from gristmill.serve.service import EngineService
+from gristmill.serve.responses import start_response
+from gristmill.serve.responses_protocol import ResponsesRequest
+from gristmill.serve.service import Answering, EngineService, Service
 from gristmill.serve.sse import ClientLeftError, EventStream, while_connected
 from gristmill.serve.texts import Texts
 from gristmill.serve.wire import Json, error_response, read_body, take_neutral, validate
@@ -48,7 +53,8 @@ class Settings:
 class Call(Protocol):
     """Answers that are being computed."""
 
-    answering: Any
+    @property
+    def answering(self) -> Answering: ...
 
     async def whole(self) -> dict[str, Any]: ...
 
@@ -57,14 +63,15 @@ class Call(Protocol):
     def close(self) -> None: ...
 
 
-def create_app(llm: LLM, settings: Settings | None = None) -> FastAPI:
+def create_app(llm: LLM, settings: Settings | None = None, service: Service | None = None) -> FastAPI:
     """An ASGI application that answers with `llm`, which stays the caller's to close.
 
+    service  what computes, where that is not `llm`'s own engine
     Raises MissingTokenizerError for a model without a vocabulary. `app.state.host.draining = True` refuses new work.
     """
     settings = settings or Settings()
     texts = Texts(llm)
-    service = EngineService(llm.engine, settings.max_queue)
+    service = service or EngineService(llm.engine, settings.max_queue)
     names = settings.names or (_name_of(llm.model_path),)
     host = Host(names, texts, service, Metrics(service, names[0]), read_defaults(llm.model_path))
 
@@ -102,9 +109,14 @@ def _add_errors(app: FastAPI) -> None:
 def _add_routes(app: FastAPI, host: Host) -> None:
     operations = list[Operation]()
 
-    def post(path: str, model: Any, answer: Callable[[Request, dict[str, Any]], Awaitable[Response]]) -> None:
+    def post(
+        path: str,
+        model: type[BaseModel],
+        answer: Callable[[Request, dict[str, Any]], Awaitable[Response]],
+        say: Callable[[ApiError], dict[str, Any]] = ApiError.body,
+    ) -> None:
         async def route(request: Request) -> Response:
-            return await _answer(host, request, answer)
+            return await _answer(host, request, answer, say)
 
         app.add_api_route(path, route, methods=["POST"], response_model=None, operation_id=path.strip("/"))
         operations.append(Operation(path, model))
@@ -116,6 +128,18 @@ def _add_routes(app: FastAPI, host: Host) -> None:
     async def completion(request: Request, body: dict[str, Any]) -> Response:
         asked = validate(CompletionRequest, take_neutral(body, protocol.REFUSED_IN_COMPLETIONS))
         return await _run(request, start_completion(host, asked), asked.stream)
+
+    async def respond(request: Request, body: dict[str, Any]) -> Response:
+        asked = validate(ResponsesRequest, take_neutral(body, responses_protocol.REFUSED))
+        return await _run(request, start_response(host, asked), asked.stream)
+
+    async def message(request: Request, body: dict[str, Any]) -> Response:
+        asked = validate(MessagesRequest, take_neutral(body, messages_protocol.REFUSED))
+        return await _run(request, start_messages(host, asked), asked.stream, messages_error)
+
+    async def count(request: Request, body: dict[str, Any]) -> Response:
+        asked = validate(CountRequest, take_neutral(body, messages_protocol.REFUSED))
+        return Json(await while_connected(request, count_tokens(host, asked)))
 
     async def embed(request: Request, body: dict[str, Any]) -> Response:
         asked = validate(EmbeddingRequest, take_neutral(body, protocol.REFUSED_IN_EMBEDDINGS))
@@ -133,6 +157,9 @@ def _add_routes(app: FastAPI, host: Host) -> None:
 
     post("/v1/chat/completions", ChatRequest, chat)
     post("/v1/completions", CompletionRequest, completion)
+    post("/v1/responses", ResponsesRequest, respond)
+    post("/v1/messages", MessagesRequest, message, messages_error)
+    post("/v1/messages/count_tokens", CountRequest, count, messages_error)
     post("/v1/embeddings", EmbeddingRequest, embed)
     post("/tokenize", TokenizeRequest, tokenize)
     post("/detokenize", DetokenizeRequest, detokenize)
@@ -163,23 +190,32 @@ def _add_pages(app: FastAPI, host: Host) -> None:
 
 
 async def _answer(
-    host: Host, request: Request, answer: Callable[[Request, dict[str, Any]], Awaitable[Response]]
+    host: Host,
+    request: Request,
+    answer: Callable[[Request, dict[str, Any]], Awaitable[Response]],
+    say: Callable[[ApiError], dict[str, Any]],
 ) -> Response:
     """Whatever goes wrong here has a status of its own: nothing was sent."""
     try:
         if host.draining:
-            raise ApiError(503, "the server is shutting down", code="shutting_down", kind="server_error")
+            raise shutting_down()
         return await answer(request, await read_body(request))
     except (ClientLeftError, ClientDisconnect):
         return Response(status_code=499)  # nobody reads it
     except Exception as error:
-        return error_response(as_api_error(error))
+        told = as_api_error(error)
+        return Json(say(told), told.status, told.headers)
 
 
-async def _run(request: Request, starting: Awaitable[Call], stream: bool) -> Response:
+async def _run(
+    request: Request,
+    starting: Awaitable[Call],
+    stream: bool,
+    say: Callable[[ApiError], dict[str, Any]] = ApiError.body,
+) -> Response:
     call = await while_connected(request, _settled(starting))
     if stream:
-        return EventStream(call.stream(), call.close)
+        return EventStream(call.stream(), call.close, say, named=say is not ApiError.body)
     try:
         return Json(await while_connected(request, call.whole()))
     finally:

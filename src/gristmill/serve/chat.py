@@ -38,12 +38,15 @@ class ChatCall:
         self.answering.close()
         self.meter.close()
 
+    def steps(self) -> AsyncGenerator[list[Step], None]:
+        return steps(self.answering, self.turns, self.usage, self.meter, len(self.turns))
+
     async def whole(self) -> dict[str, Any]:
         """The response's body."""
         n_top = self.request.n_top
         messages = [_Message() for _ in self.turns]
         logprobs: list[list[dict[str, Any]]] = [[] for _ in self.turns]
-        async for batch in steps(self.answering, self.turns, self.usage, self.meter, len(self.turns)):
+        async for batch in self.steps():
             for step in batch:
                 messages[step.index].add(step.deltas)
                 if n_top is not None:
@@ -62,7 +65,7 @@ class ChatCall:
     async def stream(self) -> AsyncGenerator[bytes, None]:
         for i in range(len(self.turns)):
             yield self._chunk(i, {"role": "assistant", "content": ""})
-        async for batch in steps(self.answering, self.turns, self.usage, self.meter, len(self.turns)):
+        async for batch in self.steps():
             yield b"".join(chunk for step in batch for chunk in self._chunks(step))
         if self.request.include_usage:
             yield data({**self._head("chat.completion.chunk"), "choices": [], "usage": usage_of(self.usage)})
@@ -109,7 +112,7 @@ async def start_chat(host: Host, request: ChatRequest) -> ChatCall:
         raise refuse("stop", "cannot be kept where a call is forced; leave one out")
     params = request.params(host.defaults, most, n_top, guided or forced)
     submitted = Request(prompt.ids, params, request.priority, request.cache_salt)
-    turns = [ChatTurn(texts.reader(prompt, request.stops)) for _ in range(request.n)]
+    turns = [ChatTurn(texts.reader(prompt, request.stops), texts.tokenizer, request.stops) for _ in range(request.n)]
     meter = Meter(host.metrics, request.n)
     answering = await host.service.start(copies(submitted, request.n))
     meter.prompt(len(prompt.ids))

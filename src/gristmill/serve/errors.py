@@ -59,6 +59,10 @@ def overloaded(message: str) -> ApiError:
     return ApiError(503, message, code="overloaded", kind="overloaded_error", headers={"Retry-After": "1"})
 
 
+def shutting_down() -> ApiError:
+    return ApiError(503, "the server is shutting down", code="shutting_down", kind="server_error")
+
+
 def too_long(n_prompt: int, n_answer: int, max_context: int, param: str, at_least: bool = False) -> ApiError:
     """400 for a prompt, or a prompt and the tokens asked for, that the context does not hold."""
     asked = f" and {n_answer} for the answer" if n_answer else ", which leaves none for the answer"

@@ -7,6 +7,7 @@ import binascii
 import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -15,6 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gristmill.serve.errors import ApiError
 from gristmill.serve.wire import error_response
 
+MAX_HEADER_BYTES: Final = 64 << 10
 _OPEN = frozenset({"/health", "/healthz"})
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -45,6 +47,8 @@ class Guard:
             return
         try:
             headers = Headers(scope=scope)
+            if sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEADER_BYTES:
+                raise ApiError(431, f"the headers have more than {MAX_HEADER_BYTES} bytes", code="headers_too_large")
             self._check_place(headers)
             self._check_key(scope, headers)
         except ApiError as error:

@@ -7,14 +7,14 @@ import socket
 import time
 from dataclasses import dataclass
 from types import FrameType
-from typing import Final
 
 import uvicorn
 from fastapi import FastAPI
 
+from gristmill.serve.errors import shutting_down
+from gristmill.serve.guard import MAX_HEADER_BYTES
 from gristmill.serve.host import Host
 
-MAX_HEADER_BYTES: Final = 64 << 10
 _GRACE_S = 1
 
 
@@ -47,7 +47,7 @@ class Listen:
 
 class Server(uvicorn.Server):
     """The first SIGTERM or SIGINT refuses new work and ends when no answer is open or drain_s are over, the second ends
-    at once."""
+    at once. Answers that are not complete then end with an error."""
 
     def __init__(self, app: FastAPI, listen: Listen) -> None:
         super().__init__(
@@ -73,9 +73,9 @@ class Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self._host.draining:
-            self.should_exit = self.force_exit = True
-            return
-        self.drain()
+            self._deadline = 0.0
+        else:
+            self.drain()
 
     def drain(self) -> None:
         """Take nothing new, and end when what is open is answered."""
@@ -84,6 +84,7 @@ class Server(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         if self._deadline is not None and (self._host.service.n_open == 0 or time.monotonic() > self._deadline):
+            self._host.service.fail(shutting_down())
             self.should_exit = True
         return await super().on_tick(counter)
 

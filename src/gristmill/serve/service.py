@@ -59,14 +59,22 @@ class Service(Protocol):
 
     def load(self) -> Load: ...
 
+    def fail(self, error: ApiError) -> None:
+        """End everything that is open with this."""
+        ...
+
+    def close(self) -> None:
+        """Nothing is started any more."""
+        ...
+
 
 class EngineService:
-    """The engine of this process. At most max_sequences + max_queue requests are open; others are refused."""
+    """The engine of this process. At most max_sequences + max_queue requests are open, others are refused."""
 
     def __init__(self, engine: Engine, max_queue: int) -> None:
         self._engine = engine
         self._capacity = engine.settings.max_sequences + max_queue
-        self._n_open = 0
+        self._open: set[_Answers] = set()
         self._alive = True
         self._due: deque[_Answers] = deque()
         self._scheduled = False
@@ -75,11 +83,15 @@ class EngineService:
 
     @property
     def n_open(self) -> int:
-        return self._n_open
+        return sum(answers.n for answers in self._open)
 
     @property
     def alive(self) -> bool:
         return self._alive
+
+    def fail(self, error: ApiError) -> None:
+        for answers in self._open:
+            answers.fail(error)
 
     def load(self) -> Load:
         return self._engine.load()
@@ -88,11 +100,11 @@ class EngineService:
         n = len(requests)
         if n > self._capacity:
             raise ApiError(400, f"{n} answers are more than this server takes at once: {self._capacity}", param="n")
-        if self._n_open + n > self._capacity:
-            raise overloaded(f"{self._n_open} requests are open, and {self._capacity} may be; try again later")
+        if self.n_open + n > self._capacity:
+            raise overloaded(f"{self.n_open} requests are open, and {self._capacity} may be; try again later")
         self._loop = asyncio.get_running_loop()
-        self._n_open += n
-        answers = _Answers(self._engine, n, self._ended)
+        answers = _Answers(self._engine, n, self._open.discard)
+        self._open.add(answers)
         try:
             if any(request.params.structured_outputs is not None for request in requests):
                 await self._loop.run_in_executor(self._threads, self._submit, answers, requests)
@@ -132,9 +144,6 @@ class EngineService:
             answers.told = False
             answers.arrived.set()
 
-    def _ended(self, n: int) -> None:
-        self._n_open -= n
-
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
@@ -142,13 +151,14 @@ class EngineService:
 class _Answers:
     """One call's requests. `inbox` and `told` are written by two threads, in an order that loses nothing."""
 
-    def __init__(self, engine: Engine, n: int, on_end: Callable[[int], None]) -> None:
+    def __init__(self, engine: Engine, n: int, on_end: Callable[[_Answers], None]) -> None:
         self.inbox: deque[Indexed] = deque()
         self.told = False
         self.closed = False
         self.arrived = asyncio.Event()
         self._engine = engine
-        self._n = n
+        self.n = n
+        self._error: ApiError | None = None
         self._on_end = on_end
         self._ids: list[int] = []
 
@@ -158,9 +168,11 @@ class _Answers:
             self._engine.cancel(request_id)
 
     async def events(self) -> list[Indexed]:
-        while not self.inbox:
+        while not self.inbox and self._error is None:
             await self.arrived.wait()
             self.arrived.clear()
+        if self._error is not None:
+            raise self._error
         events = [self.inbox.popleft() for _ in range(len(self.inbox))]
         for _, event in events:
             if isinstance(event, Failure):
@@ -175,6 +187,10 @@ class _Answers:
             if isinstance(event, Failure):
                 raise as_api_error(event.error) from event.error
 
+    def fail(self, error: ApiError) -> None:
+        self._error = error
+        self.arrived.set()
+
     def cancel(self, index: int) -> None:
         self._engine.cancel(self._ids[index])
 
@@ -184,4 +200,4 @@ class _Answers:
         self.closed = True
         for request_id in list(self._ids):
             self._engine.cancel(request_id)
-        self._on_end(self._n)
+        self._on_end(self)

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from gristmill.serve.errors import as_api_error
+from gristmill.serve.errors import ApiError, as_api_error
 from gristmill.serve.wire import dumps
 
 T = TypeVar("T")
@@ -55,19 +55,26 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
 
 
 class EventStream(Response):
-    """Sends what an iterator of encoded events gives. An error in it is told as the last event, in `name`'s form.
+    """Sends what an iterator of encoded events gives. An error in it is told as the last event.
 
-    on_end is called in any case, to end what the iterator asked for.
+    on_end  called in any case, to end what the iterator asked for
+    say     an error's body
+    named   an error is an event with a name, `error`
     """
 
     def __init__(
-        self, events: AsyncGenerator[bytes, None], on_end: Callable[[], None], *, error_name: str | None = None
+        self,
+        events: AsyncGenerator[bytes, None],
+        on_end: Callable[[], None],
+        say: Callable[[ApiError], dict[str, Any]] = ApiError.body,
+        named: bool = False,
     ) -> None:
         self.status_code = 200
         self.background = None
         self._events = events
         self._on_end = on_end
-        self._error_name = error_name
+        self._say = say
+        self._named = named
         self._n_sent = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -94,11 +101,8 @@ class EventStream(Response):
         except OSError:
             raise
         except Exception as error:
-            told = as_api_error(error).body()
-            if self._error_name is None:
-                last = data(told)
-            else:
-                last = event(self._error_name, {"type": self._error_name, **told})
+            told = self._say(as_api_error(error))
+            last = event("error", told) if self._named else data(told)
             await send({"type": "http.response.body", "body": last, "more_body": True})
         finally:
             await _end(idle)

@@ -51,7 +51,7 @@ class Texts:
         except TemplateError as error:
             self.template, self._no_template = None, str(error)
         source = self.template.source if self.template is not None else None
-        self._known = _words(self.template) if self.template is not None else frozenset[str]()
+        self.template_words = _words(self.template) if self.template is not None else frozenset[str]()
         self.kind = detect(source, self.tokenizer.special_ids)
         tokenizer = self.tokenizer
         self._most_bytes = max((len(tokenizer.token_bytes(i)) for i in range(tokenizer.vocab_size)), default=1)
@@ -127,7 +127,7 @@ class Texts:
         template = self.template
         if template is None:
             raise ApiError(400, self._no_template, param="messages", code="no_chat_template")
-        known = self._known
+        known = self.template_words
         for message in messages:
             if message["role"] == "developer" and "developer" not in known:
                 message["role"] = "system"
@@ -154,7 +154,7 @@ class Texts:
     def _check_tools(self, chat: Conversation, choice: ToolChoice, tools: tuple[Tool, ...]) -> None:
         if not tools:
             return
-        if self.kind is Kind.PLAIN or (self.kind is not Kind.HARMONY and "tools" not in self._known):
+        if self.kind is Kind.PLAIN or (self.kind is not Kind.HARMONY and "tools" not in self.template_words):
             raise unsupported("tools", "are nothing that this model's chat template has")
         if choice.mode is ChoiceMode.AUTO:
             for i, tool in enumerate(chat.tools or ()):

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from gristmill.serve.errors import ApiError, of_validation, refuse
 
 MAX_BODY_BYTES: Final = 16 << 20
+MAX_BODY_S: Final = 60.0
 MAX_DEPTH: Final = 64
 _SMALL = 64 << 10  # bytes that take less to parse than to hand to another thread
 
@@ -43,11 +44,15 @@ async def read_body(request: Request) -> dict[str, Any]:
     if declared.isascii() and declared.isdigit() and int(declared[:20]) > MAX_BODY_BYTES:
         raise _too_large()
     chunks, n_bytes = [], 0
-    async for chunk in request.stream():
-        n_bytes += len(chunk)
-        if n_bytes > MAX_BODY_BYTES:
-            raise _too_large()
-        chunks.append(chunk)
+    try:
+        async with asyncio.timeout(MAX_BODY_S):
+            async for chunk in request.stream():
+                n_bytes += len(chunk)
+                if n_bytes > MAX_BODY_BYTES:
+                    raise _too_large()
+                chunks.append(chunk)
+    except TimeoutError:
+        raise ApiError(408, f"the body took more than {MAX_BODY_S:.0f} s to come", code="timeout") from None
     data = b"".join(chunks)
     return parse(data) if len(data) <= _SMALL else await asyncio.to_thread(parse, data)
 

@@ -1,0 +1,75 @@
+"""An answer as a row of blocks (thought, text, call), which both the Responses and the Messages API show it as."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+
+from gristmill.dialogue.types import ContentDelta, Delta, ReasoningDelta, ToolCallArguments, ToolCallStart
+
+
+class BlockKind(Enum):
+    THOUGHT = "thought"
+    TEXT = "text"
+    CALL = "call"
+
+
+class Change(Enum):
+    OPENED = "opened"
+    GREW = "grew"
+    CLOSED = "closed"
+
+
+@dataclass(slots=True)
+class Block:
+    """index: its place in the answer. call: for a call."""
+
+    kind: BlockKind
+    index: int
+    call: ToolCallStart | None = None
+    pieces: list[str] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces)
+
+
+class Blocks:
+    """One answer's blocks as its deltas come. One is open at a time."""
+
+    def __init__(self) -> None:
+        self.all: list[Block] = []
+        self._open = False
+
+    def take(self, deltas: list[Delta]) -> Iterator[tuple[Change, Block, str]]:
+        """What changes, in order; the text is what a block grew by."""
+        for delta in deltas:
+            match delta:
+                case ReasoningDelta(text):
+                    yield from self._grow(BlockKind.THOUGHT, text)
+                case ContentDelta(text):
+                    yield from self._grow(BlockKind.TEXT, text)
+                case ToolCallStart():
+                    yield from self._begin(BlockKind.CALL, delta)
+                case ToolCallArguments(_, piece):
+                    self.all[-1].pieces.append(piece)
+                    yield Change.GREW, self.all[-1], piece
+
+    def finish(self) -> Iterator[tuple[Change, Block, str]]:
+        """No delta comes any more."""
+        if self._open:
+            self._open = False
+            yield Change.CLOSED, self.all[-1], ""
+
+    def _begin(self, kind: BlockKind, call: ToolCallStart | None) -> Iterator[tuple[Change, Block, str]]:
+        yield from self.finish()
+        self._open = True
+        self.all.append(Block(kind, len(self.all), call))
+        yield Change.OPENED, self.all[-1], ""
+
+    def _grow(self, kind: BlockKind, text: str) -> Iterator[tuple[Change, Block, str]]:
+        if not self._open or self.all[-1].kind is not kind:
+            yield from self._begin(kind, None)
+        self.all[-1].pieces.append(text)
+        yield Change.GREW, self.all[-1], text

@@ -1,0 +1,142 @@
+"""/v1/messages: a chat's answers as Anthropic's API has them. It knows no HTTP."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Any
+
+from gristmill.serve.blocks import Block, BlockKind, Blocks, Change
+from gristmill.serve.chat import ChatCall, start_chat
+from gristmill.serve.errors import ApiError
+from gristmill.serve.host import Host
+from gristmill.serve.messages_protocol import CountRequest, MessagesRequest, as_chat
+from gristmill.serve.service import Answering
+from gristmill.serve.shapes import new_id
+from gristmill.serve.sse import event
+
+_STOPS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
+_KINDS = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 413: "request_too_large"}
+
+
+def messages_error(error: ApiError) -> dict[str, Any]:
+    """In Anthropic's shape."""
+    kind = "invalid_request_error" if error.status < 500 else "api_error"
+    kind = "overloaded_error" if error.status == 503 else _KINDS.get(error.status, kind)
+    return {"type": "error", "error": {"type": kind, "message": error.message}}
+
+
+async def start_messages(host: Host, request: MessagesRequest) -> MessagesCall:
+    """Check, tokenize and submit."""
+    chat = as_chat(request, host.texts)
+    host.check_model(request.model)
+    return MessagesCall(await start_chat(host, chat), new_id("msg_"))
+
+
+async def count_tokens(host: Host, request: CountRequest) -> dict[str, Any]:
+    host.check_model(request.model)
+    chat = as_chat(request, host.texts)
+    prompt = await host.texts.run(lambda: host.texts.prompt(chat))
+    return {"input_tokens": len(prompt.ids)}
+
+
+@dataclass(slots=True)
+class MessagesCall:
+    """A message that is being computed. `close` it in any case."""
+
+    chat: ChatCall
+    name: str
+
+    @property
+    def answering(self) -> Answering:
+        return self.chat.answering
+
+    def close(self) -> None:
+        self.chat.close()
+
+    async def whole(self) -> dict[str, Any]:
+        """The response's body."""
+        blocks = Blocks()
+        async for batch in self.chat.steps():
+            for step in batch:
+                for _ in blocks.take(step.deltas):
+                    pass
+        content = [_content(block) for block in blocks.all]
+        return {**self._head(), "content": content, **self._end(), "usage": self._usage()}
+
+    async def stream(self) -> AsyncGenerator[bytes, None]:
+        blocks, started = Blocks(), False
+        async for batch in self.chat.steps():
+            found = [self._start()] if not started else []
+            started = True
+            for step in batch:
+                found += [_event(*change) for change in blocks.take(step.deltas)]
+            if found:
+                yield b"".join(found)
+        last = [_event(*change) for change in blocks.finish()]
+        usage = {"output_tokens": self.chat.usage.n_output}
+        last.append(event("message_delta", {"type": "message_delta", "delta": self._end(), "usage": usage}))
+        last.append(event("message_stop", {"type": "message_stop"}))
+        yield b"".join(last)
+
+    def _start(self) -> bytes:
+        end = {"stop_reason": None, "stop_sequence": None}
+        message = {**self._head(), "content": [], **end, "usage": {**self._usage(), "output_tokens": 0}}
+        return event("message_start", {"type": "message_start", "message": message})
+
+    def _head(self) -> dict[str, Any]:
+        return {"id": self.name, "type": "message", "role": "assistant", "model": self.chat.host.name}
+
+    def _end(self) -> dict[str, Any]:
+        turn = self.chat.turns[0]
+        if turn.stop_string is not None:
+            return {"stop_reason": "stop_sequence", "stop_sequence": turn.stop_string}
+        return {"stop_reason": _STOPS[turn.finish or "stop"], "stop_sequence": None}
+
+    def _usage(self) -> dict[str, Any]:
+        usage = self.chat.usage
+        return {
+            "input_tokens": usage.n_prompt - usage.n_cached,
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": usage.n_cached,
+            "output_tokens": usage.n_output,
+        }
+
+
+def _content(block: Block) -> dict[str, Any]:
+    if block.kind is BlockKind.THOUGHT:
+        return {"type": "thinking", "thinking": block.text, "signature": ""}
+    if block.call is None:
+        return {"type": "text", "text": block.text}
+    return {"type": "tool_use", "id": block.call.id, "name": block.call.name, "input": _arguments(block.text)}
+
+
+def _arguments(text: str) -> Any:
+    """An answer that was cut has the beginning of an object, which this API has no room for."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+
+
+def _event(change: Change, block: Block, text: str) -> bytes:
+    match change:
+        case Change.OPENED:
+            empty = Block(block.kind, block.index, block.call)
+            name, body = "content_block_start", {"content_block": _content(empty)}
+        case Change.GREW:
+            name, body = "content_block_delta", {"delta": _delta(block.kind, text)}
+        case Change.CLOSED:
+            name, body = "content_block_stop", {}
+    return event(name, {"type": name, "index": block.index, **body})
+
+
+def _delta(kind: BlockKind, text: str) -> dict[str, Any]:
+    match kind:
+        case BlockKind.THOUGHT:
+            return {"type": "thinking_delta", "thinking": text}
+        case BlockKind.TEXT:
+            return {"type": "text_delta", "text": text}
+        case BlockKind.CALL:
+            return {"type": "input_json_delta", "partial_json": text}

@@ -1,0 +1,183 @@
+"""Fields of Anthropic's /v1/messages, and the same conversation as a chat request. It knows no answer."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field
+
+from gristmill.dialogue.types import Kind
+from gristmill.serve.chat_protocol import ChatRequest
+from gristmill.serve.errors import refuse, unsupported
+from gristmill.serve.protocol import Count, Label, Strict
+from gristmill.serve.texts import Texts
+from gristmill.serve.wire import validate
+
+
+class Turn(Strict):
+    role: Literal["user", "assistant"]
+    content: str | list[dict[str, Any]]
+
+
+class Metadata(Strict):
+    user_id: Label | None = None
+
+
+class Thinking(Strict):
+    """budget_tokens is a target and no limit, in this API as here."""
+
+    type: Literal["enabled", "disabled", "adaptive"]
+    budget_tokens: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
+
+
+class Choice(Strict):
+    type: Literal["auto", "any", "tool", "none"]
+    name: str | None = None
+    disable_parallel_tool_use: bool = False
+
+
+class CountRequest(Strict):
+    model: Annotated[str, Field(max_length=512)] | None = None
+    messages: Annotated[list[Turn], Field(min_length=1, max_length=65536)]
+    system: str | list[dict[str, Any]] | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: Choice | None = None
+    thinking: Thinking | None = None
+
+
+class MessagesRequest(CountRequest):
+    max_tokens: Count
+    temperature: Annotated[float, Field(ge=0, le=1)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    top_k: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
+    stop_sequences: list[str] | None = None
+    stream: bool = False
+    metadata: Metadata | None = None
+
+
+REFUSED: Final[dict[str, tuple[Any, ...]]] = {
+    "cache_control": ({"type": "ephemeral"},),
+    "container": (),
+    "context_management": (),
+    "mcp_servers": ([],),
+    "output_config": (),
+    "service_tier": ("auto", "standard_only"),
+}
+"""Fields of the API that are not there, with the values that ask for nothing."""
+
+_BLOCKS: Final = {
+    "text": {"text"},
+    "tool_use": {"id", "name", "input"},
+    "tool_result": {"tool_use_id", "content", "is_error"},
+    "thinking": {"thinking", "signature"},
+}
+_HINTS: Final = {"type", "cache_control", "citations", "caller"}  # the cache looks at every prompt without being told
+
+
+def as_chat(request: CountRequest, texts: Texts) -> ChatRequest:
+    """ApiError for what has no counterpart."""
+    messages: list[dict[str, Any]] = []
+    if request.system is not None:
+        system = _blocks(request.system, "system", {"text"})
+        messages.append({"role": "system", "content": "\n".join(block["text"] for block in system)})
+    for i, turn in enumerate(request.messages):
+        where = f"messages[{i}].content"
+        if turn.role == "user":
+            messages += _user(_blocks(turn.content, where, {"text", "tool_result"}), where)
+        else:
+            messages.append(_assistant(_blocks(turn.content, where, {"text", "tool_use", "thinking"})))
+    fields: dict[str, Any] = {"messages": messages, **_tools(request), **_thinking(request.thinking, texts)}
+    if request.messages[-1].role == "assistant":  # an answer that was begun
+        fields |= {"add_generation_prompt": False, "continue_final_message": True}
+    if isinstance(request, MessagesRequest):
+        fields |= {"max_tokens": request.max_tokens, "stream": request.stream, "stop": request.stop_sequences or None}
+        fields |= {"temperature": request.temperature, "top_p": request.top_p, "top_k": request.top_k}
+    return validate(ChatRequest, {name: value for name, value in fields.items() if value is not None})
+
+
+def _blocks(content: str | list[dict[str, Any]], where: str, kinds: set[str]) -> list[dict[str, Any]]:
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    for i, block in enumerate(content):
+        kind = block.get("type")
+        if not isinstance(kind, str) or kind not in kinds:
+            raise unsupported(f"{where}[{i}].type", f"{kind!r:.40} is not supported; give {' or '.join(sorted(kinds))}")
+        for name in sorted(set(block) - _BLOCKS[kind] - _HINTS):
+            raise unsupported(f"{where}[{i}].{name:.80}")
+        for name in ("text", "thinking", "id", "name", "tool_use_id"):
+            if name in _BLOCKS[kind] and not isinstance(block.get(name), str):
+                raise refuse(f"{where}[{i}].{name}", "is no text")
+        if kind == "tool_use" and not isinstance(block.get("input"), dict):
+            raise refuse(f"{where}[{i}].input", "is no object")
+    return content
+
+
+def _user(blocks: list[dict[str, Any]], where: str) -> list[dict[str, Any]]:
+    """Results of calls are messages of their own."""
+    messages: list[dict[str, Any]] = []
+    for i, block in enumerate(blocks):
+        if block["type"] == "tool_result":
+            given = block.get("content")
+            results = _blocks("" if given is None else given, f"{where}[{i}].content", {"text"})
+            text = "\n".join(result["text"] for result in results)
+            text = f"Error: {text}" if block.get("is_error") is True else text
+            messages.append({"role": "tool", "tool_call_id": block["tool_use_id"], "content": text})
+        elif messages and messages[-1]["role"] == "user":
+            messages[-1]["content"] += "\n" + block["text"]
+        else:
+            messages.append({"role": "user", "content": block["text"]})
+    return messages
+
+
+def _assistant(blocks: list[dict[str, Any]]) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant"}
+    message["content"] = "\n".join(block["text"] for block in blocks if block["type"] == "text")
+    if thoughts := [block["thinking"] for block in blocks if block["type"] == "thinking"]:
+        message["reasoning_content"] = "\n".join(thoughts)
+    calls = [block for block in blocks if block["type"] == "tool_use"]
+    if calls:
+        message["tool_calls"] = [
+            {
+                "id": call["id"],
+                "type": "function",
+                "function": {"name": call["name"], "arguments": _json(call["input"])},
+            }
+            for call in calls
+        ]
+    return message
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _tools(request: CountRequest) -> dict[str, Any]:
+    tools = []
+    for i, tool in enumerate(request.tools or ()):
+        if tool.get("type", "custom") != "custom":
+            raise unsupported(f"tools[{i}].type", f"{tool['type']!r:.40} is not supported; only 'custom' is")
+        for name in sorted(set(tool) - {"type", "name", "description", "input_schema", "cache_control"}):
+            raise unsupported(f"tools[{i}].{name:.80}")
+        function = {"name": tool.get("name"), "parameters": tool.get("input_schema")}
+        function |= {"description": tool["description"]} if "description" in tool else {}
+        tools.append({"type": "function", "function": function})
+    choice = request.tool_choice
+    if choice is None:
+        return {"tools": tools or None}
+    if (choice.type == "tool") != (choice.name is not None):
+        raise refuse("tool_choice.name", "is to be given with the type tool, and only with it")
+    named = {"type": "function", "function": {"name": choice.name}}
+    chosen: Any = {"auto": "auto", "any": "required", "none": "none", "tool": named}[choice.type]
+    return {"tools": tools or None, "tool_choice": chosen, "parallel_tool_calls": not choice.disable_parallel_tool_use}
+
+
+def _thinking(thinking: Thinking | None, texts: Texts) -> dict[str, Any]:
+    """This API's models think only where they are asked to."""
+    wanted = thinking is not None and thinking.type != "disabled"
+    if "enable_thinking" in texts.template_words:
+        return {"chat_template_kwargs": {"enable_thinking": wanted}}
+    always = texts.kind in (Kind.DEEPSEEK, Kind.HARMONY)
+    if thinking is not None and wanted != always:
+        raise unsupported("thinking", f"{thinking.type!r} is nothing that this model's chat template has")
+    return {}

@@ -1,0 +1,170 @@
+"""/v1/responses: a chat's answers as OpenAI's newer API has them. It knows no HTTP."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+from typing import Any
+
+from gristmill.serve.blocks import Block, BlockKind, Blocks, Change
+from gristmill.serve.chat import ChatCall, start_chat
+from gristmill.serve.errors import as_api_error
+from gristmill.serve.host import Host
+from gristmill.serve.responses_protocol import ResponsesRequest, as_chat
+from gristmill.serve.service import Answering
+from gristmill.serve.shapes import new_id
+from gristmill.serve.sse import event
+
+_PREFIXES = {BlockKind.THOUGHT: "rs_", BlockKind.TEXT: "msg_", BlockKind.CALL: "fc_"}
+_DELTAS = {
+    BlockKind.THOUGHT: "response.reasoning_text",
+    BlockKind.TEXT: "response.output_text",
+    BlockKind.CALL: "response.function_call_arguments",
+}
+
+
+async def start_response(host: Host, request: ResponsesRequest) -> ResponsesCall:
+    """Check, tokenize and submit."""
+    host.check_model(request.model)
+    return ResponsesCall(request, await start_chat(host, as_chat(request)), new_id("resp_"), int(time.time()))
+
+
+@dataclass(slots=True)
+class ResponsesCall:
+    """A response that is being computed. `close` it in any case."""
+
+    request: ResponsesRequest
+    chat: ChatCall
+    name: str
+    created: int
+    ids: dict[int, str] = field(default_factory=dict)
+    n_events: int = 0
+
+    @property
+    def answering(self) -> Answering:
+        return self.chat.answering
+
+    def close(self) -> None:
+        self.chat.close()
+
+    async def whole(self) -> dict[str, Any]:
+        """The response's body."""
+        blocks = Blocks()
+        async for batch in self.chat.steps():
+            for step in batch:
+                for _ in blocks.take(step.deltas):
+                    pass
+        return self._response(blocks, self._status())
+
+    async def stream(self) -> AsyncGenerator[bytes, None]:
+        blocks = Blocks()
+        begun = self._response(blocks, "in_progress")
+        yield self._event("response.created", response=begun) + self._event("response.in_progress", response=begun)
+        try:
+            async for batch in self.chat.steps():
+                changes = [change for step in batch for change in blocks.take(step.deltas)]
+                if changes:
+                    yield b"".join(self._change(*change) for change in changes)
+        except Exception as error:
+            told = as_api_error(error)
+            failed = {**self._response(blocks, "failed"), "error": {"code": "server_error", "message": told.message}}
+            yield self._event("response.failed", response=failed)
+            return
+        last = b"".join(self._change(*change) for change in blocks.finish())
+        status = self._status()
+        yield last + self._event(f"response.{status}", response=self._response(blocks, status))
+
+    def _status(self) -> str:
+        return "incomplete" if self.chat.turns[0].finish == "length" else "completed"
+
+    def _event(self, kind: str, **fields: Any) -> bytes:
+        number, self.n_events = self.n_events, self.n_events + 1
+        return event(kind, {"type": kind, "sequence_number": number, **fields})
+
+    def _change(self, change: Change, block: Block, text: str) -> bytes:
+        place: dict[str, Any] = {"item_id": self._id(block), "output_index": block.index}
+        if block.kind is not BlockKind.CALL:
+            place["content_index"] = 0
+        if change is Change.GREW:
+            return self._event(f"{_DELTAS[block.kind]}.delta", **place, delta=text, **_logprobs(block))
+        if change is Change.OPENED:
+            item = self._item(Block(block.kind, block.index, block.call), "in_progress", empty=True)
+            found = self._event("response.output_item.added", output_index=block.index, item=item)
+            if block.kind is not BlockKind.CALL:
+                found += self._event("response.content_part.added", **place, part=_part(block.kind, ""))
+            return found
+        return self._closed(block, place)
+
+    def _closed(self, block: Block, place: dict[str, Any]) -> bytes:
+        done: dict[str, Any] = {"text": block.text, **_logprobs(block)}
+        if block.call is not None:
+            done = {"name": block.call.name, "arguments": block.text}
+        found = self._event(f"{_DELTAS[block.kind]}.done", **place, **done)
+        if block.kind is not BlockKind.CALL:
+            found += self._event("response.content_part.done", **place, part=_part(block.kind, block.text))
+        item = self._item(block, "completed")
+        return found + self._event("response.output_item.done", output_index=block.index, item=item)
+
+    def _id(self, block: Block) -> str:
+        return self.ids.setdefault(block.index, new_id(_PREFIXES[block.kind]))
+
+    def _item(self, block: Block, status: str, empty: bool = False) -> dict[str, Any]:
+        content = [] if empty else [_part(block.kind, block.text)]
+        base = {"id": self._id(block), "status": status}
+        if block.call is not None:
+            called = {"call_id": block.call.id, "name": block.call.name, "arguments": block.text}
+            return {**base, "type": "function_call", **called}
+        if block.kind is BlockKind.THOUGHT:
+            return {**base, "type": "reasoning", "summary": [], "content": content}
+        return {**base, "type": "message", "role": "assistant", "content": content}
+
+    def _response(self, blocks: Blocks, status: str) -> dict[str, Any]:
+        request, form = self.request, self.request.text.format if self.request.text is not None else None
+        form_body = form.model_dump(by_alias=True, exclude_none=True) if form is not None else {"type": "text"}
+        return {
+            "id": self.name,
+            "object": "response",
+            "created_at": self.created,
+            "status": status,
+            "error": None,
+            "incomplete_details": {"reason": "max_output_tokens"} if status == "incomplete" else None,
+            "instructions": request.instructions,
+            "max_output_tokens": request.max_output_tokens,
+            "metadata": request.metadata or {},
+            "model": self.chat.host.name,
+            "output": [self._item(block, "completed") for block in blocks.all],
+            "parallel_tool_calls": request.parallel_tool_calls,
+            "previous_response_id": None,
+            "reasoning": {"effort": request.reasoning.effort if request.reasoning else None, "summary": None},
+            "store": False,
+            "temperature": request.temperature,
+            "text": {"format": form_body},
+            "tool_choice": request.tool_choice or "auto",
+            "tools": request.tools or [],
+            "top_p": request.top_p,
+            "truncation": "disabled",
+            "usage": None if status == "in_progress" else self._usage(),
+            "user": request.user,
+        }
+
+    def _usage(self) -> dict[str, Any]:
+        usage = self.chat.usage
+        return {
+            "input_tokens": usage.n_prompt,
+            "input_tokens_details": {"cached_tokens": usage.n_cached},
+            "output_tokens": usage.n_output,
+            "output_tokens_details": {"reasoning_tokens": self.chat.turns[0].n_reasoning},
+            "total_tokens": usage.n_prompt + usage.n_output,
+        }
+
+
+def _part(kind: BlockKind, text: str) -> dict[str, Any]:
+    if kind is BlockKind.THOUGHT:
+        return {"type": "reasoning_text", "text": text}
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+def _logprobs(block: Block) -> dict[str, Any]:
+    """Texts have room for them, though none are there."""
+    return {"logprobs": []} if block.kind is BlockKind.TEXT else {}

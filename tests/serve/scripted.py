@@ -1,0 +1,61 @@
+"""A service that answers with a text that a test chose, a token at a time: what a trained model would say."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from gristmill.engine.engine import Load
+from gristmill.serve.errors import ApiError
+from gristmill.serve.service import Answering, Indexed
+from gristmill.tokenizer.interface import Tokenizer
+from gristmill.types import Finish, Request, TokenEvent
+
+
+class ScriptedService:
+    """requests: what it was asked. Raises `error` after the text, where there is one."""
+
+    def __init__(self, tokenizer: Tokenizer, text: str, error: Exception | None = None) -> None:
+        ids = tokenizer.encode(text, add_special=False)
+        if tokenizer.token_bytes(ids[0]) == b" " and not text.startswith(" "):  # the space that begins a text
+            ids = ids[1:]
+        self._ids = [*ids, tokenizer.eos_ids[0]]
+        self._error = error
+        self.requests: list[Request] = []
+        self.n_open = 0
+        self.alive = True
+
+    async def start(self, requests: Sequence[Request]) -> Answering:
+        self.requests += requests
+        self.n_open += 1
+        return _Script(self, self._ids, len(requests), self._error)
+
+    def load(self) -> Load:
+        return Load(0, 0, 0.0, 0)
+
+    def fail(self, error: ApiError) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class _Script:
+    def __init__(self, service: ScriptedService, ids: list[int], n: int, error: Exception | None) -> None:
+        self._service, self._ids, self._n, self._error = service, ids, n, error
+        self._at = 0
+        self._closed = False
+
+    async def events(self) -> list[Indexed]:
+        await asyncio.sleep(0)
+        i, self._at = self._at, self._at + 1
+        last = i == len(self._ids) - 1
+        if last and self._error is not None:
+            raise self._error
+        return [(k, TokenEvent(self._ids[i], Finish.STOP if last else None)) for k in range(self._n)]
+
+    async def settle(self) -> None: ...
+
+    def cancel(self, index: int) -> None: ...
+
+    def close(self) -> None:
+        self._service.n_open -= not self._closed
+        self._closed = True

@@ -1,0 +1,67 @@
+"""A server of a tiny random model, on a port of its own, for the clients people use."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import httpx
+from openai import OpenAI
+
+from gristmill import LLM
+from gristmill.serve.app import Settings, create_app
+from gristmill.serve.server import Listen, Server, free_port
+from gristmill.serve.service import Service
+
+CONTEXT = 2048
+TEMPLATE = """
+{%- if tools %}<|im_start|>system
+{% for tool in tools %}{{ tool | tojson }}
+{% endfor %}Call as <tool_call>{"name": ..., "arguments": ...}</tool_call><|im_end|>
+{% endif %}
+{%- for message in messages %}<|im_start|>{{ message.role }}
+{{ message.content }}{% for call in message.tool_calls or [] %}<tool_call>{{ call.function | tojson }}</tool_call>
+{%- endfor %}<|im_end|>
+{% endfor %}
+{%- if add_generation_prompt %}<|im_start|>assistant
+{% if enable_thinking is defined and enable_thinking %}<think>
+{% endif %}{% endif %}"""
+
+
+@dataclass(frozen=True)
+class Running:
+    url: str
+    llm: LLM
+    server: Server
+    http: httpx.Client
+    openai: OpenAI
+
+
+@contextmanager
+def serving(
+    llm: LLM, settings: Settings | None = None, drain_s: float = 5, service: Service | None = None
+) -> Iterator[Running]:
+    listen = Listen(port=free_port(), drain_s=drain_s)
+    server = Server(create_app(llm, settings, service), listen)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    wait_until(lambda: server.started)
+    http = httpx.Client(base_url=listen.url, timeout=30)
+    openai = OpenAI(base_url=f"{listen.url}/v1", api_key="none", max_retries=0, timeout=30)
+    try:
+        with http, openai:
+            yield Running(listen.url, llm, server, http, openai)
+    finally:
+        server.should_exit = True
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 15) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)

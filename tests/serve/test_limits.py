@@ -1,0 +1,158 @@
+"""What hostile, hasty and absent clients meet: numbers, sizes, keys, hosts, queues, disconnects."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import socket
+import time
+from typing import Any
+
+import httpx
+import pytest
+from served import serving, wait_until
+
+from gristmill import LLM
+from gristmill.serve.app import Settings
+from gristmill.serve.chat_protocol import ChatRequest
+from gristmill.serve.guard import Access
+from gristmill.serve.protocol import CompletionRequest, EmbeddingRequest
+
+ODD = ["0", "-1", str(2**31), str(2**63), "NaN", "Infinity", "-Infinity", "1e400", '""', "[]", "{}", "null", "true"]
+ODD += ['"\\ud800"', "[[]]", "9" * 5000, "1e-400", '"a\\u0000b"']
+ROUTES: list[tuple[str, Any, dict[str, str]]] = [
+    ("/v1/chat/completions", ChatRequest, {"messages": '[{"role": "user", "content": "a"}]', "max_tokens": "1"}),
+    ("/v1/completions", CompletionRequest, {"prompt": '"a"', "max_tokens": "1"}),
+    ("/v1/embeddings", EmbeddingRequest, {"input": '"a"'}),
+]
+
+
+@pytest.mark.parametrize(("path", "model", "base"), ROUTES, ids=[route[0] for route in ROUTES])
+def test_no_value_of_any_field_breaks_the_server(running, path: str, model: Any, base: dict[str, str]) -> None:
+    for name, field in model.model_fields.items():
+        name = field.alias or name
+        for value in ODD:
+            body = "{" + ",".join(f'"{k}": {v}' for k, v in {**base, name: value}.items()) + "}"
+            response = running.http.post(path, content=body)
+            assert response.status_code in (200, 400, 404), (name, value[:40], response.text)
+            if response.status_code != 200:
+                assert response.json()["error"]["message"]
+
+
+def test_bodies_that_are_no_object(running) -> None:
+    for body in (b"", b"{", b"[]", b"1", b"null", b"\xff\xfe", b'{"a": 1} x', b'"a"'):
+        response = running.http.post("/v1/chat/completions", content=body)
+        assert response.status_code == 400
+        assert response.json()["error"]["code"] == "invalid_json"
+
+
+@pytest.mark.parametrize("depth", [65, 3000, 100_000])
+def test_deep_bodies(running, depth: int) -> None:
+    body = '{"messages": ' + "[" * depth + "]" * depth + "}"
+    response = running.http.post("/v1/chat/completions", content=body)
+    assert response.status_code == 400
+    assert "64" in response.json()["error"]["message"]
+
+
+def test_large_bodies_are_refused_while_they_come(running) -> None:
+    address = ("127.0.0.1", int(running.url.rsplit(":", 1)[1]))
+    with socket.create_connection(address, timeout=10) as client:  # it says 200 MB and sends none
+        client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 200000000\r\n\r\n")
+        assert b" 413 " in client.recv(1000)
+
+    def chunks() -> Any:
+        for _ in range(17):
+            yield b" " * (1 << 20)
+
+    with contextlib.suppress(httpx.WriteError):  # refused before it was all sent
+        assert running.http.post("/v1/completions", content=chunks()).status_code == 413
+
+
+def test_large_headers_are_refused(running) -> None:
+    assert running.http.get("/health", headers={"x-large": "a" * 100_000}).status_code in (400, 431)
+    assert running.http.get("/health").status_code == 200
+
+
+def test_a_key_is_wanted_everywhere_but_for_health(llm: LLM) -> None:
+    with serving(llm, Settings(access=Access(api_keys=("one", "two")))) as server:
+        routes = [(m, r.path) for r in server.server.config.app.routes for m in getattr(r, "methods", None) or ("GET",)]
+        assert len(routes) > 10
+        for method, path in routes:
+            response = server.http.request(method, path.replace("{name:path}", "x"))
+            if path in ("/health", "/healthz"):
+                assert response.status_code in (200, 405)
+                continue
+            assert response.status_code == 401, path
+            if method != "HEAD":
+                assert response.json()["error"]["code"] == "invalid_api_key"
+        for headers in ({"Authorization": "Bearer two"}, {"x-api-key": "one"}):
+            assert server.http.get("/v1/models", headers=headers).status_code == 200
+        for headers in ({"Authorization": "Bearer three"}, {"x-api-key": ""}, {"Authorization": "Basic !"}):
+            assert server.http.get("/v1/models", headers=headers).status_code == 401
+
+
+def test_pages_from_elsewhere_may_not_ask(running, llm: LLM) -> None:
+    for host in ("evil.example", "evil.example:8000", "", "[::1", "127.0.0.1.evil.example"):
+        assert running.http.get("/v1/models", headers={"Host": host}).status_code == 403
+    for host in ("localhost", "127.0.0.1:1", "[::1]:8000"):
+        assert running.http.get("/v1/models", headers={"Host": host}).status_code == 200
+    response = running.http.get("/v1/models", headers={"Origin": "https://evil.example"})
+    assert response.status_code == 403
+    assert "access-control-allow-origin" not in response.headers
+    assert running.http.get("/v1/models", headers={"Origin": running.url}).status_code == 200
+    with serving(llm, Settings(access=Access(cors_origins=("https://mine.example",)))) as server:
+        allowed = server.http.get("/v1/models", headers={"Origin": "https://mine.example"})
+        assert allowed.headers["access-control-allow-origin"] == "https://mine.example"
+        assert server.http.get("/v1/models", headers={"Origin": "https://evil.example"}).status_code == 403
+
+
+LONG = {"prompt": "ab", "max_tokens": 2000, "ignore_eos": True}
+
+
+def test_the_queue_is_bounded(llm: LLM) -> None:
+    with serving(llm, Settings(max_queue=1)) as server:
+        response = server.http.post("/v1/completions", json={"prompt": "ab", "n": 6})
+        assert response.status_code == 400
+        assert response.json()["error"]["param"] == "n"
+        with server.http.stream("POST", "/v1/completions", json={**LONG, "n": 4, "stream": True}) as stream:
+            refused = server.http.post("/v1/completions", json={"prompt": "ab", "n": 2})
+            assert refused.status_code == 503
+            assert int(refused.headers["retry-after"]) > 0
+            assert stream.status_code == 200
+        wait_until(lambda: llm.engine.load().n_running == 0)
+        assert server.http.post("/v1/completions", json={"prompt": "ab", "n": 5, "max_tokens": 2}).status_code == 200
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_clients_that_leave_free_what_they_held(llm: LLM, running, stream: bool) -> None:
+    rng = random.Random(0)
+    body = json.dumps({**LONG, "stream": stream}).encode()
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body)
+    address = ("127.0.0.1", int(running.url.rsplit(":", 1)[1]))
+    open_clients = []
+    for _ in range(100):
+        client = socket.create_connection(address, timeout=10)
+        client.sendall(head + body[: rng.choice([len(body), len(body), len(body), 10])])
+        open_clients.append(client)
+        time.sleep(rng.random() * 0.01)
+        if len(open_clients) > 6:
+            open_clients.pop(rng.randrange(7)).close()
+    for client in open_clients:
+        client.close()
+    host = running.server.config.app.state.host
+    wait_until(lambda: host.service.n_open == 0 and llm.engine.load().used == 0, 3)
+    assert llm.engine.load().n_waiting == 0
+    assert running.http.post("/v1/completions", json={"prompt": "ab", "max_tokens": 2}).status_code == 200
+
+
+def test_draining_refuses_what_is_new_and_finishes_what_is_open(llm: LLM) -> None:
+    with serving(llm, drain_s=20) as server:
+        with server.http.stream("POST", "/v1/completions", json={**LONG, "stream": True}) as stream:
+            lines = stream.iter_lines()
+            next(lines)
+            server.server.drain()
+            assert server.http.post("/v1/completions", json={"prompt": "ab"}).status_code == 503
+            assert server.http.get("/health").status_code == 503
+            assert [line for line in lines if line][-1] == "data: [DONE]"
+        wait_until(lambda: server.server.should_exit)

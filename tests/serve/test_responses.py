@@ -1,0 +1,92 @@
+"""/v1/responses by OpenAI's own client."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+ASK: dict[str, Any] = {"model": "tiny", "input": "ab"}
+WEATHER = {"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {}}, "strict": False}
+ANSWER = '<think>\nhm\n</think>\n\nI will look.\n<tool_call>\n{"name": "weather", "arguments": {}}\n</tool_call>'
+
+
+def test_an_answer(running) -> None:
+    response = running.openai.responses.create(**ASK, max_output_tokens=10, temperature=0)
+    chat = running.openai.chat.completions.create(
+        model="tiny", messages=[{"role": "user", "content": "ab"}], max_tokens=10, temperature=0
+    )
+    assert response.output_text == chat.choices[0].message.content
+    assert response.status == "incomplete"
+    assert response.incomplete_details.reason == "max_output_tokens"
+    assert response.usage.input_tokens == chat.usage.prompt_tokens
+    assert response.usage.output_tokens == 10
+    assert response.store is False or response.store is None
+
+
+def test_thoughts_text_and_calls_are_items(says) -> None:
+    response = says(ANSWER).openai.responses.create(**ASK, tools=[WEATHER])
+    assert [item.type for item in response.output] == ["reasoning", "message", "function_call"]
+    assert response.output[0].content[0].text == "hm"
+    assert response.output_text == "I will look."
+    assert (response.output[2].name, response.output[2].arguments) == ("weather", "{}")
+    assert response.status == "completed"
+    assert response.usage.output_tokens_details.reasoning_tokens > 0
+
+
+def test_a_stream_builds_the_same_response(says) -> None:
+    events = list(says(ANSWER).openai.responses.create(**ASK, tools=[WEATHER], stream=True))
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    kinds = [event.type for event in events]
+    assert kinds[:2] == ["response.created", "response.in_progress"]
+    assert kinds[-1] == "response.completed"
+    assert kinds.count("response.output_item.added") == kinds.count("response.output_item.done") == 3
+    text = "".join(event.delta for event in events if event.type == "response.output_text.delta")
+    assert text == "I will look." == events[-1].response.output_text
+    added = [event.item.id for event in events if event.type == "response.output_item.added"]
+    assert added == [item.id for item in events[-1].response.output]
+
+
+def test_an_error_in_the_middle_is_a_failed_response(says) -> None:
+    events = list(says("one two", RuntimeError("secret")).openai.responses.create(**ASK, stream=True))
+    assert events[-1].type == "response.failed"
+    assert "secret" not in events[-1].response.error.message
+
+
+def test_what_was_answered_can_be_given_back(says) -> None:
+    server = says(ANSWER)
+    first = server.openai.responses.create(**ASK, tools=[WEATHER])
+    items = [{"role": "user", "content": "ab"}, *(item.model_dump(exclude_none=True) for item in first.output)]
+    items.append({"type": "function_call_output", "call_id": first.output[2].call_id, "output": "sun"})
+    server.openai.responses.create(model="tiny", input=items, instructions="be brief", tools=[WEATHER])
+    text = server.llm.tokenizer.decode(server.server.config.app.state.host.service.requests[-1].prompt_ids)
+    for part in ("be brief", "I will look.", '"name": "weather"', "sun"):
+        assert part in text
+
+
+def test_an_answer_keeps_to_its_schema(running) -> None:
+    form = {"type": "json_schema", "name": "x", "schema": {"enum": [12, 34]}, "strict": True}
+    response = running.openai.responses.create(**ASK, text={"format": form}, max_output_tokens=500)
+    assert json.loads(response.output_text) in (12, 34)
+
+
+@pytest.mark.parametrize(
+    ("change", "param"),
+    [
+        ({"nonsense": 1}, "nonsense"),
+        ({"previous_response_id": "resp_1"}, "previous_response_id"),
+        ({"store": True}, "store"),
+        ({"background": True}, "background"),
+        ({"truncation": "auto"}, "truncation"),
+        ({"include": ["reasoning.encrypted_content"]}, "include"),
+        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+        ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type"),
+        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0].type"),
+        ({"reasoning": {"summary": "auto"}}, "reasoning.summary"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused_by_name(running, change: dict[str, Any], param: str) -> None:
+    response = running.http.post("/v1/responses", json={**ASK, **change})
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == param
