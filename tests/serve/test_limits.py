@@ -6,7 +6,9 @@ import contextlib
 import json
 import random
 import socket
+import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -79,7 +81,7 @@ def test_a_key_is_wanted_everywhere_but_for_health(llm: LLM) -> None:
         routes = [(m, r.path) for r in server.server.config.app.routes for m in getattr(r, "methods", None) or ("GET",)]
         assert len(routes) > 10
         for method, path in routes:
-            response = server.http.request(method, path.replace("{name:path}", "x"))
+            response = server.http.request(method, path.replace("{name:path}", "x").replace("{name}", "x"))
             if path in ("/health", "/healthz"):
                 assert response.status_code in (200, 405)
                 continue
@@ -88,6 +90,9 @@ def test_a_key_is_wanted_everywhere_but_for_health(llm: LLM) -> None:
                 assert response.json()["error"]["code"] == "invalid_api_key"
         for headers in ({"Authorization": "Bearer two"}, {"x-api-key": "one"}):
             assert server.http.get("/v1/models", headers=headers).status_code == 200
+        asked = server.http.get("/").headers["www-authenticate"]
+        assert asked.startswith("Basic")  # a browser asks its user
+        assert server.http.get("/v1/models", auth=("any", "two")).status_code == 200
         for headers in ({"Authorization": "Bearer three"}, {"x-api-key": ""}, {"Authorization": "Basic !"}):
             assert server.http.get("/v1/models", headers=headers).status_code == 401
 
@@ -156,3 +161,43 @@ def test_draining_refuses_what_is_new_and_finishes_what_is_open(llm: LLM) -> Non
             assert server.http.get("/health").status_code == 503
             assert [line for line in lines if line][-1] == "data: [DONE]"
         wait_until(lambda: server.server.should_exit)
+
+
+def test_the_page_is_there_or_said_not_to_be(running) -> None:
+    response = running.http.get("/")
+    if response.status_code == 200:
+        assert "default-src 'self'" in response.headers["content-security-policy"]
+    for path in ("/web/../app.py", "/web/%2e%2e/app.py", "/web/app.py", "/web/nothing.js"):
+        assert running.http.get(path).status_code == 404
+
+
+def test_an_engine_that_is_gone_is_told(model_path: Path) -> None:
+    with LLM(model_path, kv_type="f32", threads=1) as own, serving(own) as server:
+        with server.http.stream("POST", "/v1/completions", json={**LONG, "stream": True}) as stream:
+            lines = stream.iter_lines()
+            next(lines)
+            own.close()
+            last = [line for line in lines if line][-1]
+        assert json.loads(last.removeprefix("data: "))["error"]["code"] == "unavailable"
+        assert server.http.post("/v1/completions", json={"prompt": "ab"}).status_code == 503
+        assert server.http.get("/health").status_code == 503
+
+
+def test_others_are_answered_while_a_large_text_is_tokenized(llm: LLM, running) -> None:
+    """What asks for its tokens alone may be long. The waits of others are those of two cores, not of the text."""
+    done = threading.Event()
+
+    def tokenize() -> None:
+        with httpx.Client(base_url=running.url, timeout=60) as http:
+            assert http.post("/tokenize", json={"prompt": "a" * 4_000_000}).status_code == 200
+        done.set()
+
+    thread = threading.Thread(target=tokenize)
+    thread.start()
+    waits = []
+    while not done.is_set():
+        start = time.perf_counter()
+        assert running.http.get("/health").status_code == 200
+        waits.append(time.perf_counter() - start)
+    thread.join()
+    assert sorted(waits)[len(waits) // 2] < 0.05

@@ -30,6 +30,7 @@ from gristmill.serve.messages import count_tokens, messages_error, start_message
 from gristmill.serve.messages_protocol import CountRequest, MessagesRequest
 from gristmill.serve.metrics import Metrics
 from gristmill.serve.openapi import Operation, describe
+from gristmill.serve.pages import page, read_pages
 from gristmill.serve.protocol import CompletionRequest, EmbeddingRequest
 from gristmill.serve.responses import start_response
 from gristmill.serve.responses_protocol import ResponsesRequest
@@ -182,6 +183,16 @@ def _add_pages(app: FastAPI, host: Host) -> None:
     async def metrics() -> Response:
         return Response(host.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
+    pages = read_pages()
+
+    async def index() -> Response:
+        return page(pages, "index.html")
+
+    async def file(name: str) -> Response:
+        return page(pages, name)
+
+    app.add_api_route("/", index, methods=["GET"], response_model=None, include_in_schema=False)
+    app.add_api_route("/web/{name}", file, methods=["GET"], response_model=None, include_in_schema=False)
     for path in ("/health", "/healthz"):
         app.add_api_route(path, health, methods=["GET"], response_model=None)
     app.add_api_route("/v1/models", models, methods=["GET"], response_model=None)

@@ -72,7 +72,8 @@ class Guard:
         if given is not None and _is_one_of(given, self._keys):
             return
         problem = "is not right" if given is not None else "is missing: send Authorization: Bearer KEY"
-        scheme = "Basic" if scope["path"] in ("/", "/docs") else "Bearer"
+        is_page = scope["path"] in ("/", "/docs") or scope["path"].startswith("/web/")  # where a browser asks by itself
+        scheme = "Basic" if is_page else "Bearer"
         raise ApiError(
             401,
             f"the API key {problem}",

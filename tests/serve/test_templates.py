@@ -1,0 +1,83 @@
+"""Real models' chat templates behind the server: what users ask for arrives in the prompt."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scripted import ScriptedService
+from served import Running, serving
+
+from gristmill import LLM
+
+DATA = Path(os.environ.get("GRISTMILL_DATA", Path(__file__).parents[3] / "shared" / "data")) / "templates"
+ASK: dict[str, Any] = {"model": "tiny", "messages": [{"role": "user", "content": "ab"}]}
+TOOL = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}
+
+
+@pytest.fixture
+def behind(model_path: Path, request: pytest.FixtureRequest) -> Iterator[Any]:
+    name, answer = request.param
+    if not (DATA / name).exists():
+        pytest.skip(f"{DATA / name} is not here")
+    with LLM(model_path, kv_type="f32", threads=1, chat_template=DATA / name) as llm:
+        service = ScriptedService(llm.tokenizer, answer)
+        with serving(llm, service=service) as running:
+            yield running, service
+
+
+def prompt_of(running: Running, service: ScriptedService) -> str:
+    return running.llm.tokenizer.decode(service.requests[-1].prompt_ids)
+
+
+CALL = '{"name": "weather", "arguments": {}}'
+QWEN3 = ("Qwen-Qwen3-0.6B.jinja", f"<think>\nhm\n</think>\n\n<tool_call>\n{CALL}\n</tool_call>")
+R1 = ("deepseek-ai-DeepSeek-R1-Distill-Qwen-32B.jinja", "hm\n</think>\n\nfour")
+HARMONY = ("openai-gpt-oss-120b.jinja", "its answers are read by ids that this vocabulary has not")
+LLAMA = ("meta-llama-Llama-3.1-8B-Instruct.jinja", '{"name": "weather", "parameters": {}}')
+
+
+@pytest.mark.parametrize("behind", [QWEN3, LLAMA], indirect=True, ids=["qwen3", "llama"])
+def test_calls_of_each_format(behind: tuple[Running, ScriptedService]) -> None:
+    running, service = behind
+    choice = running.openai.chat.completions.create(**ASK, tools=[TOOL]).choices[0]
+    assert choice.finish_reason == "tool_calls"
+    assert choice.message.tool_calls[0].function.name == "weather"
+    assert json.loads(choice.message.tool_calls[0].function.arguments) == {}
+    assert "weather" in prompt_of(running, service)
+
+
+@pytest.mark.parametrize("behind", [QWEN3], indirect=True, ids=["qwen3"])
+def test_thinking_is_switched(behind: tuple[Running, ScriptedService]) -> None:
+    running, service = behind
+    for extra in ({"chat_template_kwargs": {"enable_thinking": False}}, {"reasoning_effort": "none"}):
+        running.openai.chat.completions.create(**ASK, extra_body=extra)
+        assert prompt_of(running, service).endswith("<think>\n\n</think>\n\n")
+    running.openai.chat.completions.create(**ASK)
+    assert prompt_of(running, service).endswith("assistant\n")
+    response = running.http.post("/v1/chat/completions", json={**ASK, "reasoning_effort": "high"})
+    assert response.json()["error"]["param"] == "reasoning_effort"
+
+
+@pytest.mark.parametrize("behind", [R1], indirect=True, ids=["r1"])
+def test_an_answer_that_begins_in_its_thought(behind: tuple[Running, ScriptedService]) -> None:
+    running, _ = behind
+    extra = {"chat_template_kwargs": {"enable_thinking": True}}
+    message = running.openai.chat.completions.create(**ASK, extra_body=extra).choices[0].message
+    assert (message.reasoning_content, message.content) == ("hm", "four")
+    form = {"type": "json_object"}
+    response = running.http.post("/v1/chat/completions", json={**ASK, **extra, "response_format": form})
+    assert response.json()["error"]["param"] == "response_format"
+
+
+@pytest.mark.parametrize("behind", [HARMONY], indirect=True, ids=["harmony"])
+def test_effort_is_in_the_prompt(behind: tuple[Running, ScriptedService]) -> None:
+    running, service = behind
+    running.openai.chat.completions.create(**ASK, reasoning_effort="high", tools=[TOOL])
+    assert "Reasoning: high" in prompt_of(running, service)
+    response = running.http.post("/v1/chat/completions", json={**ASK, "reasoning_effort": "xhigh"})
+    assert response.status_code == 400
