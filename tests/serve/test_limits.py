@@ -120,7 +120,7 @@ def test_the_queue_is_bounded(llm: LLM) -> None:
         response = server.http.post("/v1/completions", json={"prompt": "ab", "n": 6})
         assert response.status_code == 400
         assert response.json()["error"]["param"] == "n"
-        with server.http.stream("POST", "/v1/completions", json={**LONG, "n": 4, "stream": True}) as stream:
+        with server.http.stream("POST", "/v1/completions", json={**LONG, "n": 5, "stream": True}) as stream:
             refused = server.http.post("/v1/completions", json={"prompt": "ab", "n": 2})
             assert refused.status_code == 503
             assert int(refused.headers["retry-after"]) > 0
@@ -153,7 +153,7 @@ def test_clients_that_leave_free_what_they_held(llm: LLM, running, stream: bool)
 
 def test_draining_refuses_what_is_new_and_finishes_what_is_open(llm: LLM) -> None:
     with serving(llm, drain_s=20) as server:
-        with server.http.stream("POST", "/v1/completions", json={**LONG, "stream": True}) as stream:
+        with server.http.stream("POST", "/v1/completions", json={**LONG, "n": 12, "stream": True}) as stream:
             lines = stream.iter_lines()
             next(lines)
             server.server.drain()
@@ -173,7 +173,7 @@ def test_the_page_is_there_or_said_not_to_be(running) -> None:
 
 def test_an_engine_that_is_gone_is_told(model_path: Path) -> None:
     with LLM(model_path, kv_type="f32", threads=1) as own, serving(own) as server:
-        with server.http.stream("POST", "/v1/completions", json={**LONG, "stream": True}) as stream:
+        with server.http.stream("POST", "/v1/completions", json={**LONG, "n": 12, "stream": True}) as stream:
             lines = stream.iter_lines()
             next(lines)
             own.close()
