@@ -1,0 +1,330 @@
+// Brings the page to life: finds the models, wires the parts together, and owns keys, banners and dialogs.
+
+import { hasKey, listModels, setKey } from "./api.js";
+import { Chat, emptyState } from "./chat.js";
+import { h } from "./dom.js";
+import { count } from "./message.js";
+import { Settings } from "./settings.js";
+import { Sidebar } from "./sidebar.js";
+import { Conversation, Store } from "./store.js";
+
+const RETRY_MS = 3000;
+const EXAMPLES = ["Explain how a water mill works, in three sentences.", "Write a haiku about patience.", "Show a Python function that merges two sorted lists."];
+const BEGINNINGS = ["Once upon a time, there was a little mill by the river.", "The door had been closed for a hundred years. Then,"];
+
+const $ = (id) => document.getElementById(id);
+const wide = matchMedia("(min-width: 60rem)");
+const touch = matchMedia("(hover: none) and (pointer: coarse)");
+
+class App {
+  constructor() {
+    this.store = new Store(() => this.toast("The browser's storage is full: export and delete some conversations.", null, null, 15_000));
+    this.models = [];
+    this.input = $("input");
+    this.settings = new Settings({
+      store: this.store,
+      form: $("settings-form"),
+      onsystem: (text) => this.setSystem(text),
+      onchange: (name) => this.settingChanged(name),
+    });
+    this.sidebar = new Sidebar({
+      store: this.store,
+      list: $("conversations"),
+      toast: (...words) => this.toast(...words),
+      events: { open: (one) => this.open(one), renamed: () => this.changed(), removed: (one) => this.removed(one) },
+    });
+    this.chat = new Chat({
+      store: this.store,
+      list: $("messages"),
+      scroller: $("scroller"),
+      settings: () => this.settings.values,
+      model: () => this.model,
+      events: {
+        changed: () => this.changed(),
+        progress: (run) => this.progress(run),
+        ended: (run) => this.ended(run),
+        plain: () => this.turnPlain(),
+        left: () => this.input.focus(),
+        follows: (follows) => ($("latest").hidden = follows),
+      },
+    });
+  }
+
+  get model() {
+    return this.models.find((model) => model.id === this.settings.values.model) ?? this.models[0] ?? null;
+  }
+
+  start() {
+    this.wireButtons();
+    this.wireComposer();
+    this.wireKeys();
+    $("probabilities").setAttribute("aria-pressed", String(Boolean(this.settings.values.probabilities)));
+    this.nameTheme(this.settings.values.theme ?? "auto");
+    document.body.classList.toggle("with-sidebar", wide.matches && this.settings.values.sidebar !== false);
+    this.open(this.store.conversations.get(this.store.currentId) ?? this.store.newestFirst()[0] ?? new Conversation());
+    addEventListener("storage", (event) => this.changedElsewhere(event.key));
+    this.findModels();
+  }
+
+  // --- models ---
+
+  async findModels() {
+    clearTimeout(this.retry);
+    try {
+      this.models = await listModels();
+      this.models.forEach((model) => (model.plain = (this.settings.values.plain ?? []).includes(model.id)));
+      this.banner(this.models.length ? "" : "The server lists no model.");
+    } catch (error) {
+      if (error.status === 401) this.askKey();
+      else {
+        const words = error.status === 503 ? "The model is still loading…" : error.message;
+        this.banner(words);
+        this.retry = setTimeout(() => this.findModels(), RETRY_MS);
+      }
+    }
+    const select = $("model");
+    select.replaceChildren(...this.models.map((model) => h("option", { value: model.id, ".selected": model === this.model }, model.id)));
+    select.disabled = this.models.length < 2;
+    select.hidden = !this.models.length;
+    this.changed();
+  }
+
+  /** The model has no chat template: from now on it continues text. */
+  turnPlain() {
+    if (!this.model) return;
+    this.model.plain = true;
+    this.settings.set("plain", [...new Set([...(this.settings.values.plain ?? []), this.model.id])]);
+  }
+
+  askKey(then = null) {
+    this.afterKey = then;
+    $("key-wrong").hidden = !hasKey();
+    $("key-input").value = "";
+    if (!$("key-dialog").open) $("key-dialog").showModal();
+  }
+
+  async giveKey() {
+    setKey($("key-input").value.trim());
+    $("key-dialog").close();
+    const then = this.afterKey;
+    this.afterKey = null;
+    await this.findModels();
+    if (!$("key-dialog").open) then?.();
+    else this.afterKey = then;
+  }
+
+  // --- conversations ---
+
+  open(conversation) {
+    this.chat.show(conversation);
+    this.settings.showSystem(conversation.system);
+    if (!wide.matches) this.toggleSidebar(false);
+    if (!touch.matches) this.input.focus();
+  }
+
+  startNew() {
+    const { conversation } = this.chat;
+    if (conversation.nodes.length) this.open(new Conversation({ system: conversation.system }));
+    else this.open(conversation);
+  }
+
+  removed(conversation) {
+    if (this.chat.run?.conversation === conversation) this.chat.stop();
+    if (conversation.id === this.chat.conversation.id) this.open(this.store.newestFirst()[0] ?? new Conversation());
+    else this.changed();
+  }
+
+  changedElsewhere(key) {
+    const id = Store.idOfKey(key);
+    if (!id || this.chat.run?.conversation.id === id) return;
+    const conversation = this.store.load(id);
+    if (conversation && id === this.chat.conversation.id) {
+      this.chat.conversation = conversation;
+      this.chat.redraw();
+    }
+    this.changed();
+  }
+
+  setSystem(text) {
+    const { conversation } = this.chat;
+    conversation.system = text;
+    this.settings.system = text;
+    if (conversation.nodes.length) this.store.save(conversation, false);
+  }
+
+  // --- what the page shows ---
+
+  changed() {
+    const { conversation, busy, plain } = this.chat;
+    if (!conversation) return;
+    const empty = conversation.nodes.length === 0;
+    $("title").textContent = conversation.name;
+    document.title = empty ? "gristmill" : `${conversation.name} – gristmill`;
+    this.sidebar.draw(conversation.id);
+    $("welcome").hidden = !empty;
+    if (empty) $("welcome").replaceChildren(...emptyState(plain, plain ? BEGINNINGS : EXAMPLES, (text) => this.use(text)));
+    $("send").hidden = busy;
+    $("stop").hidden = !busy;
+    $("send").setAttribute("aria-label", plain ? "Continue" : "Send");
+    this.input.placeholder = plain ? "Write a beginning; the model continues it" : "Write a message";
+    $("plain-note").hidden = !plain;
+    $("status").textContent = busy ? "The model is answering." : "";
+    this.drawContext();
+  }
+
+  progress(run) {
+    const now = performance.now();
+    if (now - (this.drawn ?? 0) < 200) return;
+    this.drawn = now;
+    const { rate, completion } = run.stats();
+    $("live").textContent = rate ? `${rate.toFixed(1)} tok/s · ${count(completion)} tokens` : "";
+    this.drawContext();
+  }
+
+  ended(run) {
+    $("live").textContent = "";
+    $("status").textContent = run.node.error ? "The answer failed." : "The answer is complete.";
+    if (run.node.errorStatus === 401) this.askKey(() => this.chat.again(run.node));
+    if (!run.node.error) this.banner("");
+  }
+
+  drawContext() {
+    const { used, estimated } = this.chat.contextUsed();
+    const total = this.model?.context;
+    $("context").hidden = !total;
+    if (!total) return;
+    const left = Math.max(0, total - used);
+    const about = estimated ? "about " : "";
+    $("context-bar").max = total;
+    $("context-bar").value = Math.min(used, total);
+    $("context").classList.toggle("tight", left < total / 10);
+    $("context-words").textContent = used ? `${about}${count(used)} used · ${count(left)} left` : `${count(total)} tokens of context`;
+  }
+
+  banner(words) {
+    $("banner").textContent = words;
+    $("banner").hidden = !words;
+  }
+
+  toast(words, action = null, act = null, ms = 7000) {
+    clearTimeout(this.toastTimer);
+    const toast = $("toast");
+    const hide = () => toast.replaceChildren();
+    const button = action ? h("button", { type: "button", onclick: () => (hide(), act()) }, action) : "";
+    toast.replaceChildren(h("p", {}, words, " ", button));
+    this.toastTimer = setTimeout(hide, ms);
+  }
+
+  nameTheme(theme) {
+    const label = `Colours: ${theme === "auto" ? "as the system" : theme} (Alt+T)`;
+    $("theme").title = label;
+    $("theme").setAttribute("aria-label", label);
+    $("theme").dataset.is = theme;
+  }
+
+  // --- controls ---
+
+  settingChanged(name) {
+    if (name === "probabilities") {
+      $("probabilities").setAttribute("aria-pressed", String(this.settings.values.probabilities));
+      this.chat.redraw();
+    }
+    if (name === "model") this.changed();
+  }
+
+  toggleSidebar(open = !document.body.classList.contains("with-sidebar")) {
+    document.body.classList.toggle("with-sidebar", open);
+    $("menu").setAttribute("aria-expanded", String(open));
+    if (wide.matches) this.settings.set("sidebar", open);
+  }
+
+  toggleSettings(open = !document.body.classList.contains("with-settings")) {
+    document.body.classList.toggle("with-settings", open);
+    $("tune").setAttribute("aria-expanded", String(open));
+    if (open) $("settings-form").elements.system.focus();
+    else this.input.focus();
+  }
+
+  wireButtons() {
+    const toggleProbabilities = () => this.settings.set("probabilities", !this.settings.values.probabilities);
+    const actions = {
+      new: () => this.startNew(),
+      menu: () => this.toggleSidebar(),
+      tune: () => this.toggleSettings(),
+      "settings-close": () => this.toggleSettings(false),
+      veil: () => (this.toggleSidebar(false), this.toggleSettings(false)),
+      theme: () => this.nameTheme(this.settings.nextTheme()),
+      probabilities: toggleProbabilities,
+      "export-all": () => this.sidebar.exportAll(),
+      "show-keys": () => $("keys").showModal(),
+      "keys-close": () => $("keys").close(),
+      stop: () => (this.chat.stop(), this.input.focus()),
+      latest: () => this.chat.toEnd(),
+    };
+    for (const [id, act] of Object.entries(actions)) $(id).addEventListener("click", act);
+    $("model").addEventListener("change", (event) => this.settings.set("model", event.target.value));
+    $("key-form").addEventListener("submit", (event) => (event.preventDefault(), this.giveKey()));
+    this.shortcuts = {
+      KeyN: actions.new,
+      KeyL: actions.menu,
+      KeyS: actions.tune,
+      KeyT: actions.theme,
+      KeyP: toggleProbabilities,
+      KeyR: () => this.chat.again(),
+    };
+  }
+
+  use(text) {
+    this.input.value = text;
+    this.grow();
+    this.input.focus();
+  }
+
+  grow() {
+    this.input.style.height = "auto";
+    this.input.style.height = `${this.input.scrollHeight}px`;
+  }
+
+  submit() {
+    if (!this.chat.send(this.input.value)) return;
+    this.input.value = "";
+    this.grow();
+  }
+
+  wireComposer() {
+    this.input.addEventListener("input", () => this.grow());
+    $("composer").addEventListener("submit", (event) => (event.preventDefault(), this.submit()));
+    this.input.addEventListener("keydown", (event) => {
+      const { key } = event;
+      if (key === "Enter" && !event.shiftKey && !event.isComposing && !touch.matches) this.submit();
+      else if (key === "ArrowUp" && !this.input.value) this.chat.editLast();
+      else return;
+      event.preventDefault();
+    });
+  }
+
+  wireKeys() {
+    addEventListener("keydown", (event) => {
+      if (event.ctrlKey && event.code === "Slash") {
+        event.preventDefault();
+        if ($("keys").open) $("keys").close();
+        else $("keys").showModal();
+      } else if (document.querySelector("dialog[open]")) {
+        // a dialog has its own keys
+      } else if (event.key === "Escape") this.escape();
+      else if (event.altKey && !event.ctrlKey && !event.metaKey && this.shortcuts[event.code]) {
+        event.preventDefault();
+        this.shortcuts[event.code]();
+      }
+    });
+  }
+
+  escape() {
+    if (this.chat.busy) this.chat.stop();
+    else if (document.body.classList.contains("with-settings")) this.toggleSettings(false);
+    else if (!wide.matches) this.toggleSidebar(false);
+    this.input.focus();
+  }
+}
+
+new App().start();
