@@ -3,7 +3,7 @@
 import { hasKey, listModels, setKey } from "./api.js";
 import { Chat, emptyState } from "./chat.js";
 import { h } from "./dom.js";
-import { count } from "./message.js";
+import { count, rate } from "./message.js";
 import { Settings } from "./settings.js";
 import { Sidebar } from "./sidebar.js";
 import { Conversation, Store } from "./store.js";
@@ -44,7 +44,7 @@ class App {
         progress: (run) => this.progress(run),
         ended: (run) => this.ended(run),
         plain: () => this.turnPlain(),
-        left: () => this.input.focus(),
+        left: () => touch.matches || this.input.focus(),
         follows: (follows) => ($("latest").hidden = follows),
       },
     });
@@ -58,7 +58,7 @@ class App {
     this.wireButtons();
     this.wireComposer();
     this.wireKeys();
-    $("probabilities").setAttribute("aria-pressed", String(Boolean(this.settings.values.probabilities)));
+    this.showProbabilities();
     this.nameTheme(this.settings.values.theme ?? "auto");
     document.body.classList.toggle("with-sidebar", wide.matches && this.settings.values.sidebar !== false);
     this.open(this.store.conversations.get(this.store.currentId) ?? this.store.newestFirst()[0] ?? new Conversation());
@@ -72,7 +72,6 @@ class App {
     clearTimeout(this.retry);
     try {
       this.models = await listModels();
-      this.models.forEach((model) => (model.plain = (this.settings.values.plain ?? []).includes(model.id)));
       this.banner(this.models.length ? "" : "The server lists no model.");
     } catch (error) {
       if (error.status === 401) this.askKey();
@@ -91,9 +90,7 @@ class App {
 
   /** The model has no chat template: from now on it continues text. */
   turnPlain() {
-    if (!this.model) return;
-    this.model.plain = true;
-    this.settings.set("plain", [...new Set([...(this.settings.values.plain ?? []), this.model.id])]);
+    if (this.model) this.model.plain = true;
   }
 
   askKey(then = null) {
@@ -176,8 +173,8 @@ class App {
     const now = performance.now();
     if (now - (this.drawn ?? 0) < 200) return;
     this.drawn = now;
-    const { rate, completion } = run.stats();
-    $("live").textContent = rate ? `${rate.toFixed(1)} tok/s · ${count(completion)} tokens` : "";
+    const stats = run.stats();
+    $("live").textContent = stats.rate ? `${rate(stats.rate)} tok/s · ${count(stats.completion)} tokens` : "";
     this.drawContext();
   }
 
@@ -226,10 +223,16 @@ class App {
 
   settingChanged(name) {
     if (name === "probabilities") {
-      $("probabilities").setAttribute("aria-pressed", String(this.settings.values.probabilities));
+      this.showProbabilities();
       this.chat.redraw();
     }
     if (name === "model") this.changed();
+  }
+
+  showProbabilities() {
+    const on = Boolean(this.settings.values.probabilities);
+    $("probabilities").setAttribute("aria-pressed", String(on));
+    $("legend").hidden = !on;
   }
 
   toggleSidebar(open = !document.body.classList.contains("with-sidebar")) {

@@ -26,7 +26,9 @@ export class Chat {
   }
 
   get plain() {
-    return Boolean(this.model()?.plain);
+    const model = this.model();
+    const last = this.conversation?.path().findLast((node) => node.role === "assistant" && node.model === model?.id);
+    return Boolean(model?.plain || last?.plain);
   }
 
   show(conversation) {
@@ -89,9 +91,8 @@ export class Chat {
   }
 
   edit(node, text) {
-    if (this.busy) return false;
+    if (this.busy) return;
     this.answer(this.conversation.add(this.conversation.parentOf(node), "user", text));
-    return true;
   }
 
   again(node = this.conversation.path().at(-1)) {
@@ -119,18 +120,19 @@ export class Chat {
   }
 
   answer(parent) {
-    const { conversation } = this;
+    const { conversation, plain } = this;
     const node = conversation.add(parent, "assistant", "");
     const model = this.model();
     node.model = model?.id ?? null;
-    node.plain = this.plain;
+    node.plain = plain;
+    node.probed = Boolean(this.settings().probabilities);
     this.run = new Run({
       conversation,
       node,
       path: conversation.path().slice(0, -1),
       model: model?.id ?? "default",
       settings: this.settings(),
-      plain: this.plain,
+      plain,
       onnews: (news) => this.news(news),
       onend: () => this.ended(),
       onplain: () => this.turnedPlain(node),
@@ -139,6 +141,7 @@ export class Chat {
     this.saved = performance.now();
     this.draw();
     this.toEnd();
+    if (document.activeElement === document.body) this.events.left(); // the button that was pressed has gone
     this.run.go();
   }
 

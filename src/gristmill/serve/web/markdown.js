@@ -25,16 +25,21 @@ function cells(line) {
   return inner.split(/(?<!\\)\|/).map((cell) => cell.trim());
 }
 
-function row(tag, line, width) {
+/** What a table's second line says of each column: a class, or null. */
+function alignments(line) {
+  return cells(line).map((cell) => (cell.endsWith(":") ? (cell.startsWith(":") ? "center" : "right") : null));
+}
+
+function row(tag, line, columns) {
   const tr = h("tr");
   const texts = cells(line);
-  for (let i = 0; i < (width ?? texts.length); i += 1) {
-    const cell = h(tag);
+  columns.forEach((side, i) => {
+    const cell = h(tag, { class: side });
     const inline = new Inline(cell);
     inline.push(texts[i] ?? "");
     inline.flush(true);
     tr.append(cell);
-  }
+  });
   return tr;
 }
 
@@ -48,7 +53,7 @@ export class Markdown {
     this.inline = null; // the open paragraph or heading
     this.code = null; // the open fence: {mark, indent, text, empty}
     this.quote = null; // the open quotation, a Markdown of its own
-    this.table = null; // {body, width}, or {head} while one line with bars has been seen
+    this.table = null; // {body, columns}, or {head} while one line with bars has been seen
     this.heading = false; // the open inline is a heading: it ends with its line
     this.sink = null; // what takes the rest of the line
   }
@@ -233,15 +238,16 @@ export class Markdown {
   tryTable(rest, indent, start, whole) {
     if (!whole || rest.length >= HEAD) return null;
     if (this.table?.body && rest.includes("|")) {
-      this.table.body.append(row("td", rest, this.table.width));
+      this.table.body.append(row("td", rest, this.table.columns));
       return start + rest.length;
     }
     if (this.table?.head && TABLE_RULE.test(rest)) {
-      const head = row("th", this.table.head);
+      const columns = alignments(rest);
+      const head = row("th", this.table.head, columns);
       const body = h("tbody");
       this.inline.parent.replaceWith(h("div", { class: "table", tabindex: "0" }, h("table", {}, h("thead", {}, head), body)));
       this.inline = null;
-      this.table = { body, width: head.childElementCount };
+      this.table = { body, columns };
       return start + rest.length;
     }
     if (rest.startsWith("|") && !this.inline) {

@@ -5,8 +5,9 @@ import { copyButton, h, iconButton } from "./dom.js";
 import { Markdown } from "./markdown.js";
 import { perplexity, TokenView } from "./tokens.js";
 
-const seconds = (ms) => (ms < 10_000 ? `${(ms / 1000).toFixed(2)} s` : `${Math.round(ms / 1000)} s`);
+const seconds = (ms) => `${(ms / 1000).toFixed(ms < 1000 ? 2 : ms < 10_000 ? 1 : 0)} s`;
 export const count = (n) => n.toLocaleString("en-US");
+export const rate = (perSecond) => (perSecond < 100 ? perSecond.toFixed(1) : count(Math.round(perSecond)));
 
 function quiet(label, title, onclick) {
   return h("button", { type: "button", class: "quiet", title, onclick }, label);
@@ -50,8 +51,7 @@ export class PersonView {
     };
     const send = () => {
       const text = area.value;
-      if (!text.trim() || !this.actions.edit(this.node, text)) return;
-      this.editor = null;
+      if (text.trim()) this.actions.edit(this.node, text);
     };
     area.addEventListener("keydown", (event) => {
       if (event.key === "Escape") leave();
@@ -90,7 +90,7 @@ export class AnswerView {
       this.trouble,
       this.footer,
     );
-    this.asTokens = probabilities && (live || Boolean(node.tokens?.length));
+    this.asTokens = probabilities && Boolean(node.tokens?.length || (live && node.probed));
     this.body = this.asTokens ? new TokenView("Answer") : this.writer(this.text);
     if (this.asTokens) this.text.replaceChildren(this.body.element);
     this.add({ text: node.text, reasoning: node.reasoning, tokens: node.tokens, thoughts: node.thoughts });
@@ -105,7 +105,7 @@ export class AnswerView {
   openThinking() {
     const body = h("div", { class: "prose thoughts" });
     this.summary = h("summary", {}, this.live ? "Thinking…" : this.thoughtLabel());
-    this.thinking = h("details", { class: "thinking" }, this.summary, body);
+    this.thinking = h("details", { class: this.live ? "thinking going" : "thinking" }, this.summary, body);
     this.element.prepend(this.thinking);
     this.thoughtsAsTokens = this.asTokens && (this.live || Boolean(this.node.thoughts?.length));
     this.thoughts = this.thoughtsAsTokens ? new TokenView("Reasoning") : this.writer(body);
@@ -114,7 +114,13 @@ export class AnswerView {
 
   thoughtLabel() {
     const { thoughtMs } = this.node.stats ?? {};
-    return thoughtMs ? `Thought for ${seconds(thoughtMs)}` : "Reasoning";
+    if (!thoughtMs) return "Reasoning";
+    return thoughtMs < 1000 ? "Thought for a moment" : `Thought for ${seconds(thoughtMs)}`;
+  }
+
+  thought() {
+    this.thinking.classList.remove("going");
+    this.summary.textContent = this.thoughtLabel();
   }
 
   /** Draws what has come: {text, reasoning, tokens, thoughts}, each only what is new. */
@@ -124,21 +130,30 @@ export class AnswerView {
     else if (reasoning) this.thoughts.push(reasoning);
     if (this.asTokens) this.body.add(tokens);
     else if (text) this.body.push(text);
-    if (text && this.live && this.thinking) this.summary.textContent = this.thoughtLabel();
+    if ((text || tokens.length) && this.thinking) this.thought();
   }
 
   /** The answer has ended, well or not. */
   finish() {
     this.live = false;
     this.element.removeAttribute("aria-busy");
+    if (this.asTokens && !this.node.tokens?.length) this.withoutTokens();
     if (!this.asTokens) this.body.end();
     if (this.thinking) {
       if (!this.thoughtsAsTokens) this.thoughts.end();
-      this.summary.textContent = this.thoughtLabel();
+      this.thought();
     }
     this.drawCalls();
     this.drawTrouble();
     this.drawFooter();
+  }
+
+  /** The server was asked for probabilities and sent none. */
+  withoutTokens() {
+    this.asTokens = false;
+    this.text.replaceChildren();
+    this.body = this.writer(this.text);
+    this.body.push(this.node.text);
   }
 
   drawCalls() {
@@ -180,9 +195,9 @@ export class AnswerView {
     const { stats = {}, tokens = [] } = this.node;
     const parts = [];
     const part = (text, title) => parts.push(h("span", { title }, text));
-    if (stats.rate) part(`${stats.rate.toFixed(1)} tok/s`, "Tokens a second, after the first");
+    if (stats.rate) part(`${rate(stats.rate)} tok/s`, "Tokens a second, after the first");
     if (stats.firstMs) part(`first in ${seconds(stats.firstMs)}`, "Time to the first token");
-    if (stats.completion) part(`${count(stats.completion)} tokens`, "Tokens of this answer, reasoning included");
+    if (stats.completion) part(`${stats.estimated ? "about " : ""}${count(stats.completion)} ${stats.completion === 1 ? "token" : "tokens"}`, "Tokens of this answer, reasoning included");
     if (stats.prompt) {
       const cached = stats.cached ? `, ${count(stats.cached)} from cache` : "";
       part(`${count(stats.prompt)} read${cached}`, "Tokens of the prompt, and how many the cache already held");

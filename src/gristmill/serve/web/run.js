@@ -89,7 +89,7 @@ export class Run {
     const { node } = this;
     const delta = choice.delta ?? { content: choice.text };
     const text = delta.content ?? "";
-    const reasoning = delta.reasoning_content ?? "";
+    const reasoning = delta.reasoning_content ?? delta.reasoning ?? "";
     const tokens = tokensOf(choice.logprobs);
     if (text || reasoning || tokens.length || delta.tool_calls) this.clock(text, tokens.length);
     if (reasoning || text) this.inThoughts = !text;

@@ -15,6 +15,7 @@ export class Sidebar {
 
   draw(currentId) {
     this.currentId = currentId;
+    if (this.list.querySelector(".rename")) return; // not under the fingers of who is typing
     this.list.replaceChildren(...this.store.newestFirst().map((conversation) => this.row(conversation)));
   }
 
@@ -49,6 +50,7 @@ export class Sidebar {
     const finish = (keep) => {
       if (done) return;
       done = true;
+      input.remove();
       if (keep) {
         conversation.title = input.value.trim().slice(0, 200);
         this.store.save(conversation, false);
