@@ -1,5 +1,5 @@
-"""A stand-in for the server: the page's files and just enough of the OpenAI interface, with answers that the last message
-asks for by name. It knows nothing of gristmill's own server; what it was asked is kept for the test to read."""
+"""A stand-in for the server: the page's files and just enough of the OpenAI interface, with answers that the last
+message asks for by name. It knows nothing of gristmill's own server; what it was asked is kept for the test to read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HOSTILE = (
 )
 
 
-class Refusal(Exception):
+class RefusalError(Exception):
     """An error with an HTTP status."""
 
     def __init__(self, status: int, message: str, code: str | None = None) -> None:
@@ -101,9 +101,9 @@ class Handler(BaseHTTPRequestHandler):
     def reply(self, make: Any) -> None:
         try:
             if self.server.key and self.headers.get("Authorization") != f"Bearer {self.server.key}":
-                raise Refusal(401, "a key is needed", "invalid_api_key")
+                raise RefusalError(401, "a key is needed", "invalid_api_key")
             made = make()
-        except Refusal as refusal:
+        except RefusalError as refusal:
             self.send_json(refusal.status, refusal.body)
             return
         if isinstance(made, Answer):
@@ -139,10 +139,10 @@ class Answer:
         self.server, self.body = server, body
         self.chat = path.endswith("/chat/completions")
         if self.chat and not server.chat_template:
-            raise Refusal(400, "this model has no chat template", "no_chat_template")
+            raise RefusalError(400, "this model has no chat template", "no_chat_template")
         self.asked = body["messages"][-1]["content"] if self.chat else body["prompt"]
         if self.asked == "fail before":
-            raise Refusal(503, "the queue is full <b>now</b>")
+            raise RefusalError(503, "the queue is full <b>now</b>")
 
     def events(self) -> Iterator[dict[str, Any] | str]:
         n = 0

@@ -1,4 +1,4 @@
-"""The web page in a real browser, against a stand-in server: what a person does, what a model writes, what goes wrong."""
+"""The web page in a real browser, against a stand-in server: what people do, what a model writes, what goes wrong."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ expect = sync_api.expect
 
 MARKDOWN = """# Title
 A *paragraph* with **bold _and italics_**, `code *here*`, snake_case_names, 2 * 3 * 4, a \\*star\\* and ***both***.
-Second line. See [a page](https://example.org/a_(b)?c=d "title"), https://example.org/bare, and [no](javascript:alert(1)).
+Second line. See [a page](https://example.org/a_(b)?c=d "title"), https://example.org/bare, and
+[no](javascript:alert(1)).
 
 1. one
 2. two
@@ -541,7 +542,7 @@ def test_a_key_is_asked_for_and_kept_for_the_tab(browser: Browser, server: FakeO
     visit.type("more")
     key.fill("changed")
     key.press("Enter")
-    expect(visit.prose).to_have_text("Answer 2 to more.")
+    expect(visit.prose).to_have_text("Answer 3 to more.")  # the second request was refused
     expect(visit.page.locator(".said")).to_have_text(["hello", "more"])
     visit.close()
 
@@ -559,7 +560,9 @@ def test_models_can_be_chosen(browser: Browser, server: FakeOpenAI) -> None:
 
 def test_a_phone(browser: Browser, server: FakeOpenAI) -> None:
     visit = Visit(browser, server, viewport={"width": 360, "height": 740}, is_mobile=True, has_touch=True)
-    server.answers["wide"] = f"| {' | '.join('abcdefghijklmno')} |\n|{'-|' * 15}\n\n```\n{'y' * 300}\n```\n\n{'z' * 300}"
+    server.answers["wide"] = (
+        f"| {' | '.join('abcdefghijklmno')} |\n|{'-|' * 15}\n\n```\n{'y' * 300}\n```\n\n{'z' * 300}"
+    )
     visit.page.fill("#input", "wide")
     visit.page.tap("#send")
     expect(visit.prose).to_contain_text("zzz")
@@ -597,7 +600,7 @@ def test_markdown_is_the_same_however_it_arrives(visit: Visit) -> None:
         "<code>code *here*</code>",
         "snake_case_names, 2 * 3 * 4, a *star* and <strong><em>both</em></strong>",
         'href="https://example.org/a_(b)?c=d"',
-        'title="https://example.org/bare">https://example.org/bare</a>, and [no](javascript:alert(1)).',
+        'title="https://example.org/bare">https://example.org/bare</a>, and\n[no](javascript:alert(1)).',
         "<ul><li><p>nested **bold</p></li><li><p>deeper</p><ul><li><p>deepest</p></li></ul></li></ul>",
         "<p>a paragraph of two</p></li><li><p>three</p></li></ol>",
         "<blockquote><p>quoted <em>text</em></p><ul><li><p>and a list</p></li></ul></blockquote>",

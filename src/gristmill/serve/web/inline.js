@@ -2,6 +2,7 @@
 // the undecided end is drawn as a guess and replaced. A span reaches LIMIT characters, so the work stays linear.
 
 const LIMIT = 2000;
+const LONGEST_RUN = 20; // of backticks that open code
 const SPECIAL = /[*_`~[!\\]|https?:\/\//g;
 const LINK = /^!?\[([^[\]\n]{0,500})\]\(\s{0,9}<?([^\s()<>]{0,1500}(?:\([^\s()<>]{0,500}\)[^\s()<>]{0,500}){0,4})>?(?:\s{1,9}"[^"\n]{0,500}")?\s{0,9}\)/;
 const LINK_BEGUN = /^!?(?:\[[^[\]\n]{0,500}(?:\](?:\([^\n]{0,1900})?)?)?$/;
@@ -42,11 +43,21 @@ function codeSpan(text) {
 
 /** Strings and elements after what is there; neighbouring text becomes one node. */
 function append(parent, parts) {
+  let text = "";
+  const addText = () => {
+    if (parent.lastChild?.nodeType === Node.TEXT_NODE) parent.lastChild.appendData(text);
+    else if (text) parent.append(text);
+    text = "";
+  };
   for (const part of parts) {
-    if (typeof part !== "string") parent.append(part);
-    else if (parent.lastChild?.nodeType === Node.TEXT_NODE) parent.lastChild.appendData(part);
-    else if (part) parent.append(part);
+    if (typeof part === "string") {
+      text += part; // a text node that grows by single words would be copied for each of them
+    } else {
+      addText();
+      parent.append(part);
+    }
   }
+  addText();
 }
 
 /** Where closing marks stand. It remembers the next one of each kind, so that all searches together pass the text once. */
@@ -110,9 +121,10 @@ function emphasis(text, at, final, closers, before) {
   return { end: from };
 }
 
-function backticks(text, at, final, closers) {
+function backticks(text, at, final, closers, before) {
   let from = at + 1;
   while (text[from] === "`") from += 1;
+  if (before === "`" || from - at > LONGEST_RUN) return { end: from };
   if (from === text.length && !final) return { guess: [""] };
   const mark = text.slice(at, from);
   const close = closers.find(mark, from);
@@ -136,6 +148,7 @@ function bracket(text, at, final) {
 
 function bareUrl(text, at, final, before) {
   const found = URL_TEXT.exec(text.slice(at, at + LIMIT));
+  if (!found && !final && text.length - at <= "https://".length) return { guess: [text.slice(at)] };
   if (!found || (before && WORD.test(before))) return { end: at + 4 };
   if (!final && at + found[0].length === text.length) return { guess: [found[0]] };
   let url = found[0].replace(/[.,;:!?'"\]}]{1,9}$/, "");
@@ -147,7 +160,7 @@ function bareUrl(text, at, final, before) {
 function special(text, at, final, closers, before) {
   switch (text[at]) {
     case "`":
-      return backticks(text, at, final, closers);
+      return backticks(text, at, final, closers, before);
     case "[":
       return bracket(text, at, final);
     case "!":
