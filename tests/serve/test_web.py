@@ -403,6 +403,16 @@ def test_reload_keeps_conversations(visit: Visit) -> None:
     assert [text for _, text in said(visit.last_body())] == ["apples", "Answer 1 to **apples**.", "more"]
 
 
+def test_reload_keeps_what_was_being_written(visit: Visit) -> None:
+    visit.page.fill("#input", "half a thought")
+    visit.page.reload()
+    expect(visit.page.locator("#input")).to_have_value("half a thought")
+    visit.page.press("#input", "Enter")
+    visit.done()
+    visit.page.reload()
+    expect(visit.page.locator("#input")).to_have_value("")
+
+
 def test_reload_in_the_middle_keeps_what_has_come(visit: Visit) -> None:
     visit.type("endless")
     expect(visit.prose).to_contain_text("0 1 2 3")

@@ -1,14 +1,14 @@
 // Brings the page to life: finds the models, wires the parts together, and owns keys, banners and dialogs.
 
-import { hasKey, listModels, setKey } from "./api.js";
 import { Chat, emptyState } from "./chat.js";
 import { h } from "./dom.js";
 import { count, rate } from "./message.js";
+import { Models } from "./models.js";
 import { Settings } from "./settings.js";
 import { Sidebar } from "./sidebar.js";
 import { Conversation, Store } from "./store.js";
 
-const RETRY_MS = 3000;
+const DRAFT = "gristmill:draft";
 const EXAMPLES = ["Explain how a water mill works, in three sentences.", "Write a haiku about patience.", "Show a Python function that merges two sorted lists."];
 const BEGINNINGS = ["Once upon a time, there was a little mill by the river.", "The door had been closed for a hundred years. Then,"];
 
@@ -19,7 +19,6 @@ const touch = matchMedia("(hover: none) and (pointer: coarse)");
 class App {
   constructor() {
     this.store = new Store(() => this.toast("The browser's storage is full: export and delete some conversations.", null, null, 15_000));
-    this.models = [];
     this.input = $("input");
     this.settings = new Settings({
       store: this.store,
@@ -33,25 +32,27 @@ class App {
       toast: (...words) => this.toast(...words),
       events: { open: (one) => this.open(one), renamed: () => this.changed(), removed: (one) => this.removed(one) },
     });
+    this.models = new Models({
+      chosen: () => this.settings.values.model,
+      choose: (id) => this.settings.set("model", id),
+      onfound: () => this.changed(),
+      banner: (words) => this.banner(words),
+    });
     this.chat = new Chat({
       store: this.store,
       list: $("messages"),
       scroller: $("scroller"),
       settings: () => this.settings.values,
-      model: () => this.model,
+      model: () => this.models.current,
       events: {
         changed: () => this.changed(),
         progress: (run) => this.progress(run),
         ended: (run) => this.ended(run),
-        plain: () => this.turnPlain(),
+        plain: () => this.models.current && (this.models.current.plain = true),
         left: () => touch.matches || this.input.focus(),
         follows: (follows) => ($("latest").hidden = follows),
       },
     });
-  }
-
-  get model() {
-    return this.models.find((model) => model.id === this.settings.values.model) ?? this.models[0] ?? null;
   }
 
   start() {
@@ -63,51 +64,7 @@ class App {
     document.body.classList.toggle("with-sidebar", wide.matches && this.settings.values.sidebar !== false);
     this.open(this.store.conversations.get(this.store.currentId) ?? this.store.newestFirst()[0] ?? new Conversation());
     addEventListener("storage", (event) => this.changedElsewhere(event.key));
-    this.findModels();
-  }
-
-  // --- models ---
-
-  async findModels() {
-    clearTimeout(this.retry);
-    try {
-      this.models = await listModels();
-      this.banner(this.models.length ? "" : "The server lists no model.");
-    } catch (error) {
-      if (error.status === 401) this.askKey();
-      else {
-        const words = error.status === 503 ? "The model is still loading…" : error.message;
-        this.banner(words);
-        this.retry = setTimeout(() => this.findModels(), RETRY_MS);
-      }
-    }
-    const select = $("model");
-    select.replaceChildren(...this.models.map((model) => h("option", { value: model.id, ".selected": model === this.model }, model.id)));
-    select.disabled = this.models.length < 2;
-    select.hidden = !this.models.length;
-    this.changed();
-  }
-
-  /** The model has no chat template: from now on it continues text. */
-  turnPlain() {
-    if (this.model) this.model.plain = true;
-  }
-
-  askKey(then = null) {
-    this.afterKey = then;
-    $("key-wrong").hidden = !hasKey();
-    $("key-input").value = "";
-    if (!$("key-dialog").open) $("key-dialog").showModal();
-  }
-
-  async giveKey() {
-    setKey($("key-input").value.trim());
-    $("key-dialog").close();
-    const then = this.afterKey;
-    this.afterKey = null;
-    await this.findModels();
-    if (!$("key-dialog").open) then?.();
-    else this.afterKey = then;
+    this.models.find();
   }
 
   // --- conversations ---
@@ -181,13 +138,13 @@ class App {
   ended(run) {
     $("live").textContent = "";
     $("status").textContent = run.node.error ? "The answer failed." : "The answer is complete.";
-    if (run.node.errorStatus === 401) this.askKey(() => this.chat.again(run.node));
+    if (run.node.errorStatus === 401) this.models.askKey(() => this.chat.again(run.node));
     if (!run.node.error) this.banner("");
   }
 
   drawContext() {
     const { used, estimated } = this.chat.contextUsed();
-    const total = this.model?.context;
+    const total = this.models.current?.context;
     $("context").hidden = !total;
     if (!total) return;
     const left = Math.max(0, total - used);
@@ -265,8 +222,6 @@ class App {
       latest: () => this.chat.toEnd(),
     };
     for (const [id, act] of Object.entries(actions)) $(id).addEventListener("click", act);
-    $("model").addEventListener("change", (event) => this.settings.set("model", event.target.value));
-    $("key-form").addEventListener("submit", (event) => (event.preventDefault(), this.giveKey()));
     this.shortcuts = {
       KeyN: actions.new,
       KeyL: actions.menu,
@@ -295,7 +250,9 @@ class App {
   }
 
   wireComposer() {
+    this.use(sessionStorage.getItem(DRAFT) ?? "");
     this.input.addEventListener("input", () => this.grow());
+    addEventListener("pagehide", () => sessionStorage.setItem(DRAFT, this.input.value));
     $("composer").addEventListener("submit", (event) => (event.preventDefault(), this.submit()));
     this.input.addEventListener("keydown", (event) => {
       const { key } = event;

@@ -130,7 +130,7 @@ export class Chat {
       conversation,
       node,
       path: conversation.path().slice(0, -1),
-      model: model?.id ?? "default",
+      model: model?.id,
       settings: this.settings(),
       plain,
       onnews: (news) => this.news(news),
