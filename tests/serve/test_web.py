@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from serve.fake_openai import HOSTILE, FakeOpenAI, words
+from serve.fake_openai import HOSTILE, WEB, FakeOpenAI, words
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator
@@ -631,7 +631,24 @@ def test_random_marks_are_the_same_however_they_arrive(visit: Visit) -> None:
     """Text of marks alone, where any wrong guess about what may still change would show."""
     rng = random.Random(1)
     marks = ["*", "**", "_", "`", "``", "~~", "[a](", "https://x.y/", ")", "]", "!", "\\", "\n", "\n\n", "- ", "1. "]
-    marks += ["# ", "> ", "```\n", "| a |\n", "|-|\n", "a", "b c", " ", "  ", "<b>", "---", "h", "http", "ht"]
+    marks += [
+        "# ",
+        "> ",
+        "```\n",
+        "| a |\n",
+        "|-|\n",
+        "a",
+        "b c",
+        " ",
+        "  ",
+        "<b>",
+        "---",
+        "h",
+        "http",
+        "ht",
+        "\t",
+        " " * 300,
+    ]
     for _ in range(150):
         text = "".join(rng.choices(marks, k=30))
         assert visit.page.evaluate(RENDER, list(text)) == visit.page.evaluate(RENDER, [text]), repr(text)
@@ -651,3 +668,18 @@ def test_markdown_takes_linear_time(visit: Visit) -> None:
     for unit in ("*a ", "**a", "_a", "`", "` ``a", "[", "[a](", "https://a", "\\", "| a ", "> ", "- ", "x", "*a**b"):
         ms = visit.page.evaluate(timed, [unit, 250_000])
         assert ms < 4000, f"{unit!r}: {ms:.0f} ms"
+
+
+def test_the_files_keep_to_their_origin_and_parse_no_html() -> None:
+    parsers = re.compile(
+        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|srcdoc|\beval\(|new Function"
+    )
+    addresses = re.compile(r"(?:https?:)?//(?!www\.w3\.org/)[\w-]+\.\w+")
+    files = [path for path in WEB.iterdir() if path.is_file()]
+    assert {"index.html", "style.css", "app.js"} <= {path.name for path in files}
+    for path in files:
+        text = path.read_text()
+        assert not parsers.search(text), path.name
+        assert not addresses.search(text), path.name
+    page = (WEB / "index.html").read_text()
+    assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?![^>]*\ssrc=)", page)  # the policy would refuse them

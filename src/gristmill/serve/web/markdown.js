@@ -8,7 +8,7 @@ const HEADING = /^(#{1,6})[ \t]+/;
 const RULE = /^([-*_])(?:[ \t]*\1){2,}[ \t]*$/;
 const ITEM = /^([-*+]|\d{1,9}[.)])(?:[ \t]+|$)/;
 const FENCE = /^(`{3,}|~{3,})[ \t]*([^`]*)$/;
-const TABLE_RULE = /^\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$/;
+const TABLE_RULE = /^\|[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$/;
 const UNDECIDED = /^(?:[-*+_#>|`~ \t]*|\d{1,9}[.)]?[ \t]*)$/;
 const HEAD = 600; // a line's first characters, which decide what it is
 const DEEPEST = 12;
@@ -114,14 +114,14 @@ export class Markdown {
   /** Decides what the line at `at` is and opens it: where its text begins, or -1 while more must be read. */
   begin(all, at) {
     const newline = all.indexOf("\n", at);
-    const whole = newline >= 0;
-    const line = all.slice(at, Math.min(whole ? newline : all.length, at + HEAD));
+    const whole = newline >= 0 && newline - at < HEAD; // what only a whole line can be, a longer one is not
+    const line = all.slice(at, Math.min(newline >= 0 ? newline : all.length, at + HEAD));
     if (this.code) return this.beginCode(line, whole, at);
     const [indent, skip] = indentOf(line);
     const rest = line.slice(skip);
     const waits = UNDECIDED.test(rest) || rest.startsWith("|") || rest.startsWith("```") || rest.startsWith("~~~");
     if (!whole && waits && line.length < HEAD && !(rest.startsWith(">") && rest.length > 1)) return -1;
-    if (!rest.trim()) return this.blank(at + line.length);
+    if (whole && !rest.trim()) return this.blank(at + line.length);
     const start = at + skip;
     return (
       this.tryQuote(rest, indent, start) ??
@@ -187,7 +187,7 @@ export class Markdown {
     const mark = code.mark[0];
     const maybe = rest === mark.repeat(rest.length);
     if (!whole && maybe && line.length < HEAD) return -1;
-    if (maybe && rest.length >= code.mark.length) {
+    if (whole && maybe && rest.length >= code.mark.length) {
       this.code = null;
       return at + line.length;
     }
@@ -236,8 +236,8 @@ export class Markdown {
   }
 
   tryTable(rest, indent, start, whole) {
-    if (!whole || rest.length >= HEAD) return null;
-    if (this.table?.body && rest.includes("|")) {
+    if (!whole || !rest.startsWith("|")) return null;
+    if (this.table?.body) {
       this.table.body.append(row("td", rest, this.table.columns));
       return start + rest.length;
     }
@@ -250,7 +250,7 @@ export class Markdown {
       this.table = { body, columns };
       return start + rest.length;
     }
-    if (rest.startsWith("|") && !this.inline) {
+    if (!this.inline) {
       const next = this.paragraph(indent, start);
       this.table = { head: rest };
       return next;
