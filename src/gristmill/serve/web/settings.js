@@ -1,0 +1,55 @@
+// The settings panel: the system prompt of this conversation and the sampling of all. An empty field is the model's default.
+
+const NUMBERS = ["temperature", "top_p", "top_k", "min_p", "max_tokens", "seed", "repetition_penalty", "presence_penalty", "frequency_penalty"];
+const THEMES = ["auto", "light", "dark"];
+
+export class Settings {
+  /** `onsystem` is told the system prompt when it changes, `onchange` the name of any other setting that did. */
+  constructor({ store, form, onsystem, onchange }) {
+    Object.assign(this, { store, form, onsystem, onchange });
+    this.values = store.settings();
+    for (const name of [...NUMBERS, "stop", "thinking"]) this.form.elements[name].value = this.values[name] ?? "";
+    form.addEventListener("input", (event) => this.edited(event.target));
+    form.addEventListener("submit", (event) => event.preventDefault());
+    form.addEventListener("reset", () => queueMicrotask(() => this.reset()));
+  }
+
+  edited(field) {
+    if (field.name === "system") {
+      this.onsystem(field.value);
+      return;
+    }
+    field.removeAttribute("aria-invalid");
+    if (!NUMBERS.includes(field.name)) this.set(field.name, field.value);
+    else if (field.value === "" && !field.validity.badInput) this.set(field.name, undefined);
+    else if (field.validity.valid) this.set(field.name, field.valueAsNumber);
+    else field.setAttribute("aria-invalid", "true"); // the last good value stays
+  }
+
+  set(name, value) {
+    this.values = { ...this.values, [name]: value };
+    this.store.saveSettings(this.values);
+    this.onchange(name);
+  }
+
+  reset() {
+    for (const name of [...NUMBERS, "stop", "thinking"]) this.values = { ...this.values, [name]: undefined };
+    for (const field of this.form.elements) field.removeAttribute("aria-invalid");
+    this.form.elements.system.value = this.system;
+    this.store.saveSettings(this.values);
+  }
+
+  showSystem(text) {
+    this.system = text;
+    this.form.elements.system.value = text;
+  }
+
+  /** auto, light, dark, and round again; returns the new one. */
+  nextTheme() {
+    const theme = THEMES[(THEMES.indexOf(this.values.theme ?? "auto") + 1) % THEMES.length];
+    this.set("theme", theme);
+    if (theme === "auto") delete document.documentElement.dataset.theme;
+    else document.documentElement.dataset.theme = theme;
+    return theme;
+  }
+}
