@@ -208,7 +208,9 @@ float limit_of(Source target) {
   }
 }
 
-void row_to(Source target, const float* x, int64_t n, int64_t group, uint8_t* out, float* scales, const Kernels& kernels) {
+}  // namespace
+
+void quantize_row(Source target, const float* x, int64_t n, uint8_t* out, const Kernels& kernels) {
   switch (target) {
     case Source::F32: std::memcpy(out, x, size_t(n) * 4); break;
     case Source::F16: kernels.to_half(x, int(n), reinterpret_cast<uint16_t*>(out)); break;
@@ -226,12 +228,9 @@ void row_to(Source target, const float* x, int64_t n, int64_t group, uint8_t* ou
     case Source::Q4_K: row_lines(x, n, false, out, *kernels.fits); break;
     case Source::Q5_K: row_lines(x, n, true, out, *kernels.fits); break;
     case Source::Q6_K: row_q6_k(x, n, out, *kernels.fits); break;
-    default:
-      for (int64_t i = 0; i < n; i += group) group_int8(x + i, group, out + i, scales + i / group);
+    default: throw std::invalid_argument("nothing quantizes to this type");
   }
 }
-
-}  // namespace
 
 void check_target(Source target, int64_t cols, int64_t group) {
   switch (target) {
@@ -268,7 +267,12 @@ int64_t quantize_rows(const SourceRows& x, const int64_t* rows, int64_t n_rows, 
         while (i < before && !bad.compare_exchange_weak(before, i)) {}
         return;
       }
-      row_to(target, v, x.cols, group, out + i * row_bytes, scales ? scales + i * row_scales : nullptr, kernels);
+      if (target != Source::Q8_GROUPS) {
+        quantize_row(target, v, x.cols, out + i * row_bytes, kernels);
+        continue;
+      }
+      for (int64_t g = 0; g < row_scales; g++)
+        group_int8(v + g * group, group, out + i * row_bytes + g * group, scales + i * row_scales + g);
     }
   });
   return bad == n_rows ? -1 : int64_t(bad);

@@ -24,6 +24,9 @@ struct Fits {
 struct Kernels;
 class ThreadPool;
 
+// x[n], whole blocks, as `target`: one of the types with blocks, or floats.
+void quantize_row(Source target, const float* x, int64_t n, uint8_t* out, const Kernels& kernels);
+
 // A tensor as its file stores it; rows of `cols` numbers.
 struct SourceRows {
   Source source;
