@@ -115,11 +115,10 @@ def _mxfp4_codes(x: _Floats, e: NDArray[np.int32]) -> tuple[_Bytes, _Floats]:
         codes = (size * (1 / unit))[:, :, None] > _E2M1_LIMITS
     codes = codes.sum(axis=2, dtype=np.uint8)
     miss = unit * _E2M1_DOUBLED[codes] - size
-    squares = miss * miss
-    error = squares[:, 0]
-    for i in range(1, x.shape[1]):
-        error = error + squares[:, i]
-    return np.where((codes > 0) & (x < 0), codes + np.uint8(8), codes), error
+    errors = miss * miss
+    while errors.shape[1] > 1:  # in halves, as vectors are summed
+        errors = errors[:, : errors.shape[1] // 2] + errors[:, errors.shape[1] // 2 :]
+    return np.where((codes > 0) & (x < 0), codes + np.uint8(8), codes), errors[:, 0]
 
 
 def quantize_groups(x: _Floats, group: int) -> tuple[_Bytes, _Floats]:

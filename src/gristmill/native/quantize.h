@@ -19,6 +19,7 @@ struct SymmetricFit {
 struct Fits {
   void (*lines)(const float (*x)[16], int n_levels, LineFit* fit);
   void (*symmetric)(const float (*x)[16], SymmetricFit* fit);
+  void (*mxfp4)(const float* x, uint8_t* out);  // 32 numbers as a block of MXFP4
 };
 
 struct Kernels;
