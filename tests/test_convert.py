@@ -473,6 +473,16 @@ def test_the_vocabulary_goes_along(tmp_path: Path) -> None:
             assert [llm.encode(text) for text in texts] == expected, path
 
 
+def test_another_tokenizer_is_not_written_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    gguf_file = run(small_model.write(tmp_path), tmp_path / "b.gguf")
+    run(gguf_file, tmp_path / "same.bin")
+    assert caplog.messages == []
+    (tmp_path / "tokenizer.bin").write_bytes(b"mine")
+    run(gguf_file, tmp_path / "other.bin")
+    assert "tokenizer.bin is there already and was kept; the model's own differs" in caplog.text
+    assert (tmp_path / "tokenizer.bin").read_bytes() == b"mine"
+
+
 def test_an_embedding_with_more_rows_than_tokens(checkpoint: Make, tmp_path: Path) -> None:
     """llama.cpp wants a token for each row; they are filled up with unused ones."""
     oracle = checkpoint("llama2-gqa", partial(save, "llama2-gqa"))

@@ -68,10 +68,11 @@ class LLM:
                    answers, faster where text repeats itself
     draft          a smaller model with the same vocabulary that guesses tokens ahead: the same answers, faster where it
                    is often right
-    quantize       None (or 'none'), 'int8' (a float32 scale a row) or 'q8_0' (a float16 scale for each 32): what dense
-                   matrices of float models are kept as. Those are the projections of attention and of feed-forward
-                   networks, and the head; experts and matrices of up to 32,768 elements are not, the embedding only
-                   where it is the head too, and what a file has quantized already stays as it is, which a warning says
+    quantize       None (or 'none'), 'int8' (a float32 scale a row), 'q8_0', 'q4_0' (a float16 scale for each 32) or
+                   'mxfp4': what dense matrices of float models are kept as. Those are the projections of attention and
+                   of feed-forward networks, and the head; experts and matrices of up to 32,768 elements are not, the
+                   embedding only where it is the head too, and what a file has quantized already stays as it is, which
+                   a warning says
     chat_template  a Jinja2 file to use instead of the model's own chat template
     tokenizer      a file to take the vocabulary from instead of the model's own
     progress       called with (bytes loaded, bytes in all)

@@ -71,7 +71,7 @@ def test_model_table_and_environment(model: str) -> None:
         (["-p", "0", "-n", "9", "-d", "120"], "tg9 at depth 120 needs 129 tokens of context"),
         (["-r", "0"], "0 is not in the range"),
         (["--buffer-mb", "1"], "1 is not in the range"),
-        (["--quantize", "q4_0"], "'q4_0', which is not there yet"),
+        (["--quantize", "q4_1"], "'q4_1', which is no type"),
     ],
 )
 def test_a_mistake_gets_one_clear_line(model: str, args: list[str], message: str) -> None:

@@ -145,12 +145,13 @@ def test_generate_quantizes_at_load(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(small_model, "DIM", 256)
     wide = str(small_model.write(tmp_path))
     args = ["generate", "-m", wide, "-p", "abc", "-n", "1", "--temp", "0", "--logprobs", "0", "--json"]
-    runs = [run(*args), *(run(*args, env={"GRISTMILL_QUANTIZE": name}) for name in ("none", "int8", "q8_0"))]
+    names = ("none", "int8", "q8_0", "q4_0", "mxfp4")
+    runs = [run(*args), *(run(*args, env={"GRISTMILL_QUANTIZE": name}) for name in names)]
     first = [json.loads(done.stdout)["logprobs"][0]["logprob"] for done in runs]
     assert first[0] == first[1]
-    assert len(set(first)) == 3
-    assert max(first) - min(first) < 0.5
-    assert "[none|int8|q8_0]" in run("generate", "--help").stdout
+    assert len(set(first)) == 5
+    assert max(first[:4]) - min(first[:4]) < 0.5
+    assert "[none|int8|q8_0|q4_0|mxfp4]" in run("generate", "--help").stdout
 
 
 @pytest.mark.parametrize(
@@ -173,7 +174,6 @@ def test_generate_quantizes_at_load(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (["-p", "a", "--json-schema", "{"], "json"),
         (["-p", "a", "--grammar", "none.lark"], "--grammar: none.lark: No such file"),
         (["-p", "a", "--repeat-penalty", "0"], "repetition_penalty must be over 0"),
-        (["-p", "a", "--quantize", "mxfp4"], "'mxfp4', which is not there yet; use one of none, int8, q8_0"),
         (["-p", "a", "--quantize", "int7"], "'int7', which is no type"),
     ],
 )
@@ -196,7 +196,7 @@ def test_inspect_shows_tensors_and_memory(model: str) -> None:
     assert "together" in text
 
 
-@pytest.mark.parametrize("name", ["int8", "q8_0"])
+@pytest.mark.parametrize("name", ["int8", "q8_0", "q4_0", "mxfp4"])
 def test_inspect_knows_what_quantizing_saves(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Next to what the packed matrices really take, of which the last panel's missing rows are the difference."""
     monkeypatch.setattr(small_model, "DIM", 256)

@@ -31,7 +31,11 @@ MODELS = {
     "gpt-oss-wide": ("MXFP4", "Q8_0"),
 }
 CASES = [(model, qtype, "f16") for model, qtypes in MODELS.items() for qtype in qtypes]
-CASES += [("llama-wide", "F16>int8", "f16"), ("llama-wide", "BF16>q8_0", "f16")]  # quantized at load
+CASES += [
+    ("llama-wide", "F16>int8", "f16"),
+    ("llama-wide", "BF16>q8_0", "f16"),
+    ("llama-wide", "F32>q4_0", "f16"),
+]  # quantized at load
 CASES += [("llama-wide", "F16", "f32"), ("gpt-oss-wide", "Q8_0", "q8_0"), ("qwen3-wide", "Q8_0", "q8_0")]
 
 

@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 from gristmill.formats.checkpoint import Weight
 from gristmill.formats.dequantize import dequantize
 from gristmill.formats.qtypes import QType
-from gristmill.formats.quantize import quantize_q8_0
+from gristmill.formats.quantize_blocks import quantize_q8_0
 
 APART = tuple(qtype for qtype in QType if qtype.scales_apart)
 GGUF_TYPES = [qtype for qtype in QType if qtype not in APART]

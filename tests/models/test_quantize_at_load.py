@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +17,14 @@ from oracles.measure import log_softmax
 
 from gristmill import LLM
 from gristmill.formats.open import open_checkpoint
+from gristmill.formats.qtypes import QType
 from gristmill.formats.quantize import quantize_type
+from gristmill.formats.quantize_rows import RowQuantizer
+from gristmill.formats.write_gguf import NewTensor, write_gguf
+from gristmill.formats.write_gguf_raw import raw_values
 from gristmill.models.build import build, bytes_to_expect
 from gristmill.models.decoder import Decoder
-from gristmill.ops.cpu import CpuOps
+from gristmill.ops.cpu import N_EXACT, CpuOps
 from gristmill.ops.interface import Linear
 
 IDS = np.random.default_rng(0).integers(3, 500, 200).tolist()
@@ -59,6 +64,23 @@ def test_the_distribution_hardly_moves(write: Write, model: str, quantize: str) 
     assert 0 < kl < 4e-4
 
 
+@pytest.mark.parametrize("quantize", ["q4_0", "mxfp4"])
+def test_it_is_as_if_the_file_were_quantized(write: Write, quantize: str, tmp_path: Path) -> None:
+    """Bit for bit what the same blocks in a file compute."""
+    path = write("llama-wide", Type.BF16)
+    out = tmp_path / "quantized.gguf"
+    encoder = RowQuantizer(2)
+    checkpoint, qtype = open_checkpoint(path), QType[quantize.upper()]
+    tensors = []
+    for name in checkpoint.names():
+        weight = checkpoint.get(name)
+        dense = len(weight.shape) == 2 and name != "token_embd.weight" and weight.n_elements > N_EXACT
+        to = qtype if dense else weight.qtype
+        tensors.append(NewTensor(name, to, weight.shape, partial(encoder.encode, weight, to)))
+    write_gguf(out, raw_values(path), tensors)
+    assert np.array_equal(logits(path, quantize), logits(out, None))
+
+
 def matrix_bytes(linear: Linear, bits_of_a_row: Callable[[int], int]) -> int:
     """Rows are kept 16 at a time."""
     return -(-linear.rows // 16) * 16 * bits_of_a_row(linear.cols) // 8
@@ -66,8 +88,14 @@ def matrix_bytes(linear: Linear, bits_of_a_row: Callable[[int], int]) -> int:
 
 @pytest.mark.parametrize(
     ("quantize", "bits_of_a_row"),
-    [("int8", lambda cols: 8 * cols + 32), ("q8_0", lambda cols: 8 * cols + cols // 32 * 16), (None, lambda c: 16 * c)],
-    ids=["int8", "q8_0", "none"],
+    [
+        ("int8", lambda cols: 8 * cols + 32),
+        ("q8_0", lambda cols: 8 * cols + cols // 32 * 16),
+        ("q4_0", lambda cols: 4 * cols + cols // 32 * 16),
+        ("mxfp4", lambda cols: 4 * cols + cols // 32 * 8),
+        (None, lambda cols: 16 * cols),
+    ],
+    ids=["int8", "q8_0", "q4_0", "mxfp4", "none"],
 )
 def test_memory_is_what_arithmetic_says(
     write: Write, quantize: str | None, bits_of_a_row: Callable[[int], int]
@@ -124,5 +152,5 @@ def test_what_stays_is_said(
 
 
 def test_an_unknown_choice_is_refused_before_the_file_is_read() -> None:
-    with pytest.raises(ValueError, match="quantize is 'q4_0', which is not there yet; use one of none, int8, q8_0"):
-        LLM("nowhere.gguf", quantize="q4_0")
+    with pytest.raises(ValueError, match=r"quantize is 'q4_1', which is no type .*; use one of none, int8, q8_0, q4_0"):
+        LLM("nowhere.gguf", quantize="q4_1")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import filecmp
 import logging
-import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,10 @@ from gristmill.convert.parts import list_parts
 from gristmill.convert.rope import read_rope
 from gristmill.formats.checkpoint import ModelFormatError, bad_file
 from gristmill.formats.qtypes import QType
+from gristmill.formats.write_file import new_file
 from gristmill.formats.write_llama2c import Llama2cShape, write_llama2c
 from gristmill.models.families import names_in
+from gristmill.tokenizer.write import write_llama2c as write_tokenizer
 
 logger = logging.getLogger(__name__)
 
@@ -64,21 +66,18 @@ def _refuse(job: Job, problem: str) -> ModelFormatError:
 def _write_tokenizer(job: Job) -> None:
     """tokenizer.bin beside the model, unless another one is there."""
     beside = job.out.with_name(_TOKENIZER)
-    if job.vocabulary is not None:
-        if beside.exists():
-            logger.warning("%s is there already and was kept; the model's own may differ", beside)
-            return
-        from gristmill.tokenizer.write import write_llama2c as write_tokenizer
-
-        write_tokenizer(job.vocabulary, beside)
-        return
     source = _folder(job.checkpoint.path) / _TOKENIZER
-    if not source.is_file() or source.resolve() == beside.resolve():
-        return
-    if not beside.exists():
-        shutil.copyfile(source, beside)
-    elif not filecmp.cmp(source, beside, shallow=False):
-        logger.warning("%s is there already and was kept; the model's own differs", beside)
+    with tempfile.TemporaryDirectory() as folder:
+        if job.vocabulary is not None:
+            source = Path(folder) / _TOKENIZER
+            write_tokenizer(job.vocabulary, source)
+        if not source.is_file() or source.resolve() == beside.resolve():
+            return
+        if not beside.exists():
+            with new_file(beside, source.stat().st_size) as file:
+                file.write(source.read_bytes())
+        elif not filecmp.cmp(source, beside, shallow=False):
+            logger.warning("%s is there already and was kept; the model's own differs", beside)
 
 
 def _folder(path: Path) -> Path:

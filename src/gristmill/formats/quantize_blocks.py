@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gristmill.formats.qtypes import QType
-from gristmill.formats.quantize import quantize_q8_0
 from gristmill.formats.quantize_k import quantize_q4_k, quantize_q5_k, quantize_q6_k
 
 _Floats = NDArray[np.float32]
@@ -18,6 +17,7 @@ _Bytes = NDArray[np.uint8]
 _E2M1_DOUBLED = np.array([0, 1, 2, 3, 4, 6, 8, 12], dtype=np.float32)
 _E2M1_LIMITS = np.array([0.5, 1.5, 2.5, 3.5, 5, 7, 10], dtype=np.float32)  # a number on one goes to the smaller code
 _NOTHING = np.float32(1e-30)
+_LARGEST_Q8_0 = 65504.0 * 127  # the scale is a float16
 
 
 def quantize_blocks(qtype: QType, x: _Floats) -> _Bytes:
@@ -33,6 +33,35 @@ def quantize_blocks(qtype: QType, x: _Floats) -> _Bytes:
         QType.Q6_K: quantize_q6_k,
     }
     return encoders[qtype](blocks).reshape(-1)
+
+
+def quantize_q8_0(x: NDArray[np.float32]) -> NDArray[np.uint8]:
+    """float32 [..., cols], cols a multiple of 32, as Q8_0 blocks: uint8 [n_bytes], bit for bit as ggml writes them.
+
+    A block is a float16 scale max|x| / 127 and 32 int8, rounded half away from zero (quantize_row_q8_0_ref of
+    ggml-quants.c). Raises ValueError for other shapes and for numbers that no scale can hold.
+    """
+    if x.ndim == 0 or x.shape[-1] % QType.Q8_0.block_size:
+        raise ValueError(
+            f"quantize_q8_0: x has shape {x.shape}; its rows must be a multiple of {QType.Q8_0.block_size} long"
+        )
+    blocks = np.asarray(x, dtype=np.float32).reshape(-1, QType.Q8_0.block_size)
+    largest = np.abs(blocks).max(axis=1, keepdims=True)
+    if not (largest <= _LARGEST_Q8_0).all():
+        raise ValueError(
+            f"quantize_q8_0: x holds {largest.max()}; numbers must be finite and within {_LARGEST_Q8_0:.0f}"
+        )
+    scale = largest / np.float32(127)
+    with np.errstate(divide="ignore", over="ignore"):
+        inverse = 1 / scale
+    inverse[~np.isfinite(inverse)] = 0  # all zeros, or so small that the float16 scale is zero too
+    scaled = blocks * inverse
+    whole = np.trunc(scaled)
+    codes = whole + np.copysign(np.abs(scaled - whole) >= 0.5, scaled)
+    out = np.empty((len(blocks), QType.Q8_0.block_bytes), dtype=np.uint8)
+    out[:, :2] = scale.astype("<f2").view(np.uint8)
+    out[:, 2:] = codes.astype(np.int8).view(np.uint8)
+    return out.reshape(-1)
 
 
 def quantize_q4_0(x: _Floats) -> _Bytes:
@@ -86,11 +115,10 @@ def _mxfp4_codes(x: _Floats, e: NDArray[np.int32]) -> tuple[_Bytes, _Floats]:
         codes = (size * (1 / unit))[:, :, None] > _E2M1_LIMITS
     codes = codes.sum(axis=2, dtype=np.uint8)
     miss = unit * _E2M1_DOUBLED[codes] - size
-    squares = miss * miss
-    error = squares[:, 0]
-    for i in range(1, x.shape[1]):
-        error = error + squares[:, i]
-    return np.where((codes > 0) & (x < 0), codes + np.uint8(8), codes), error
+    errors = miss * miss
+    while errors.shape[1] > 1:  # in halves, as vectors are summed
+        errors = errors[:, : errors.shape[1] // 2] + errors[:, errors.shape[1] // 2 :]
+    return np.where((codes > 0) & (x < 0), codes + np.uint8(8), codes), errors[:, 0]
 
 
 def quantize_groups(x: _Floats, group: int) -> tuple[_Bytes, _Floats]:

@@ -27,8 +27,8 @@ _BYTES_AT_ONCE = 32 << 20  # of the file's pages in memory beside the packed wei
 def build(checkpoint: Checkpoint, ops: Ops, progress: Progress | None = None, quantize: QType | None = None) -> Decoder:
     """The model, ready to run. progress(bytes done, bytes in all) is called as matrices are packed.
 
-    quantize: INT8_ROWS or Q8_0 for the dense matrices that are floats: projections of attention and of a feed-forward
-    network without experts, and the head. The embedding stays as it is stored unless it is the head too.
+    quantize: a type of `quantize_type` for the dense matrices that are floats: projections of attention and of a
+    feed-forward network without experts, and the head. The embedding stays as it is stored unless it is the head too.
     ModelFormatError when a tensor is missing, has another shape than the configuration says, or is not expected at all.
     """
     config = read_config(checkpoint)
@@ -159,7 +159,7 @@ def bytes_to_expect(checkpoint: Checkpoint, quantize: QType | None = None) -> in
 
 
 def bytes_as_loaded(checkpoint: Checkpoint, config: ModelConfig, target: QType, n_exact: int) -> dict[str, int]:
-    """Bytes of all tensors by type once `build` has quantized them to `target` (INT8_ROWS or Q8_0).
+    """Bytes of all tensors by type once `build` has quantized them to `target`.
 
     n_exact: matrices of up to so many elements are kept as they are (see `CpuOps`).
     """

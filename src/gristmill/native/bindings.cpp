@@ -69,8 +69,9 @@ Stored stored(const std::string& label, In<uint8_t, 1> data, int n_matrices, int
   }
   if (quantize_to) {
     check(w.source <= Source::BF16, "pack: only float types are quantized");
-    check(*quantize_to == "int8" || *quantize_to == "q8_0", "pack: quantize_to must be int8 or q8_0");
-    w.quantize_to = *quantize_to == "int8" ? Pack::Q8R : Pack::Q8_0;
+    const std::string& to = *quantize_to;
+    check(to == "int8" || to == "q8_0" || to == "q4_0" || to == "mxfp4", "pack: quantize_to must be int8, q8_0, q4_0 or mxfp4");
+    w.quantize_to = to == "int8" ? Pack::Q8R : to == "q8_0" ? Pack::Q8_0 : to == "q4_0" ? Pack::Q4_0 : Pack::MXFP4;
   }
   w.scales = scales ? scales->data() : nullptr;
   check(!Matrix{pack_of(w), 1, 1, cols, nullptr}.blocked() || cols % kBlock == 0, "pack: columns must be a multiple of 32");

@@ -10,6 +10,7 @@
 
 #include "half.h"
 #include "lay.h"
+#include "quantize.h"
 #include "simd_stream.h"
 
 namespace gristmill {
@@ -77,10 +78,19 @@ namespace {
 
 // A group's rows, one group of a weight after another: as they are stored or, where the target is another type, in that one.
 class GroupReader {
+  static Source source_of(Pack target) {
+    switch (target) {
+      case Pack::Q8R: return Source::INT8_ROWS;
+      case Pack::Q4_0: return Source::Q4_0;
+      case Pack::MXFP4: return Source::MXFP4;
+      default: return Source::Q8_0;
+    }
+  }
+
  public:
   GroupReader(const SourceWeight& weight, Pack target, const Kernels& kernels)
-      : w_(weight), kernels_(kernels), by_rows_(target == Pack::Q8R),
-        requantizes_((target == Pack::Q8_0 && weight.source != Source::Q8_0) || (by_rows_ && weight.source != Source::INT8_ROWS)),
+      : w_(weight), kernels_(kernels), by_rows_(target == Pack::Q8R), target_(source_of(target)),
+        requantizes_(weight.quantize_to != Pack::kCount || (target == Pack::Q8_0 && weight.source != Source::Q8_0)),
         row_bytes_(size_t(weight.cols) / source_block(weight.source) * source_block_bytes(weight.source)) {}
 
   // Row r of a matrix, before any re-quantizing. Also where to look for a row that is read soon.
@@ -91,7 +101,7 @@ class GroupReader {
   // rows[n_lanes] from row `first` on; zeros after the matrix's last one. They hold until the next call.
   void read(int matrix, int first, int n_lanes, StoredRow* rows) {
     int n = std::min(n_lanes, w_.rows - first);
-    size_t bytes = !requantizes_ ? row_bytes_ : by_rows_ ? size_t(w_.cols) : size_t(w_.cols) / kBlock * 34;
+    size_t bytes = requantizes_ ? size_t(w_.cols / source_block(target_) * source_block_bytes(target_)) : row_bytes_;
     if (requantizes_) requantized_.resize(bytes * kGroupRows);
     if (n < n_lanes) zeros_.resize(bytes);
     for (int i = 0; i < n_lanes; i++) {
@@ -119,7 +129,7 @@ class GroupReader {
   void requantize(StoredRow& row, uint8_t* to) {
     const float* x = floats(row.blocks);
     if (by_rows_) row.scale = kernels_.quantize_row(x, w_.cols, reinterpret_cast<int8_t*>(to));
-    else kernels_.quantize_q8_0(x, w_.cols, to);
+    else quantize_row(target_, x, w_.cols, to, kernels_);
     row.blocks = to;
   }
 
@@ -142,7 +152,9 @@ class GroupReader {
 
   const SourceWeight& w_;
   const Kernels& kernels_;
-  bool by_rows_, requantizes_;
+  bool by_rows_;
+  Source target_;  // what rows are quantized to
+  bool requantizes_;
   size_t row_bytes_;
   std::vector<float> floats_;         // a row dequantized
   std::vector<uint8_t> requantized_;  // a group's rows

@@ -67,7 +67,7 @@ struct SourceWeight {
   int group;                 // Q8_GROUPS: elements a scale
   const int32_t* row_order;  // null, or [rows]: which stored row is row r
   int rows;
-  Pack quantize_to = Pack::kCount;  // Q8_0 or Q8R for a weight of floats, kCount where it stays what it is
+  Pack quantize_to = Pack::kCount;  // Q8R, Q8_0, Q4_0 or MXFP4 for floats, kCount for what it is
 };
 
 // The layout that `weight` is packed into; other than its own type where no kernel reads that one.

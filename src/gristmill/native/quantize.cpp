@@ -55,35 +55,6 @@ void block_q5_0(const float* x, uint8_t* out) {
   std::memcpy(out + 2, &high, 4);
 }
 
-// Codes under the scale 2^(e - 127), returned with their squared error.
-float mxfp4_codes(const float* x, int e, uint8_t* codes) {
-  float unit = e8m0_half(uint8_t(e)), inverse = 1.0f / unit, error = 0;
-  for (int i = 0; i < 32; i++) {
-    float v = std::fabs(x[i]) * inverse;
-    int code = (v > 0.5f) + (v > 1.5f) + (v > 2.5f) + (v > 3.5f) + (v > 5.0f) + (v > 7.0f) + (v > 10.0f);
-    float miss = unit * float(kMxfp4[code]) - std::fabs(x[i]);
-    error += miss * miss;
-    codes[i] = uint8_t(code && x[i] < 0 ? code + 8 : code);
-  }
-  return error;
-}
-
-// Two scales are worth trying: the one with which the largest number may be cut to 6, and the next one.
-void block_mxfp4(const float* x, uint8_t* out) {
-  float most = 0;
-  for (int i = 0; i < 32; i++) most = std::max(most, std::fabs(x[i]));
-  if (most < 1e-30f) {
-    std::memset(out, 0, 17);
-    return;
-  }
-  int e = int(bits_of_float(most) >> 23) - 2;
-  uint8_t first[32], second[32];
-  float cut = mxfp4_codes(x, e, first), whole = mxfp4_codes(x, e + 1, second);
-  const uint8_t* codes = whole < cut ? second : first;
-  out[0] = uint8_t(whole < cut ? e + 1 : e);
-  for (int i = 0; i < 16; i++) out[1 + i] = uint8_t(codes[i] | codes[i + 16] << 4);
-}
-
 // One group of Q8_GROUPS: max |x| / 127 in float32, codes rounded half to even (llama2.c's export.py).
 void group_int8(const float* x, int64_t n, uint8_t* out, float* scale) {
   float most = 0;
@@ -208,7 +179,9 @@ float limit_of(Source target) {
   }
 }
 
-void row_to(Source target, const float* x, int64_t n, int64_t group, uint8_t* out, float* scales, const Kernels& kernels) {
+}  // namespace
+
+void quantize_row(Source target, const float* x, int64_t n, uint8_t* out, const Kernels& kernels) {
   switch (target) {
     case Source::F32: std::memcpy(out, x, size_t(n) * 4); break;
     case Source::F16: kernels.to_half(x, int(n), reinterpret_cast<uint16_t*>(out)); break;
@@ -221,17 +194,14 @@ void row_to(Source target, const float* x, int64_t n, int64_t group, uint8_t* ou
       for (int64_t i = 0; i < n; i += 32) block_q5_0(x + i, out + i / 32 * 22);
       break;
     case Source::MXFP4:
-      for (int64_t i = 0; i < n; i += 32) block_mxfp4(x + i, out + i / 32 * 17);
+      for (int64_t i = 0; i < n; i += 32) kernels.fits->mxfp4(x + i, out + i / 32 * 17);
       break;
     case Source::Q4_K: row_lines(x, n, false, out, *kernels.fits); break;
     case Source::Q5_K: row_lines(x, n, true, out, *kernels.fits); break;
     case Source::Q6_K: row_q6_k(x, n, out, *kernels.fits); break;
-    default:
-      for (int64_t i = 0; i < n; i += group) group_int8(x + i, group, out + i, scales + i / group);
+    default: throw std::invalid_argument("nothing quantizes to this type");
   }
 }
-
-}  // namespace
 
 void check_target(Source target, int64_t cols, int64_t group) {
   switch (target) {
@@ -268,7 +238,12 @@ int64_t quantize_rows(const SourceRows& x, const int64_t* rows, int64_t n_rows, 
         while (i < before && !bad.compare_exchange_weak(before, i)) {}
         return;
       }
-      row_to(target, v, x.cols, group, out + i * row_bytes, scales ? scales + i * row_scales : nullptr, kernels);
+      if (target != Source::Q8_GROUPS) {
+        quantize_row(target, v, x.cols, out + i * row_bytes, kernels);
+        continue;
+      }
+      for (int64_t g = 0; g < row_scales; g++)
+        group_int8(v + g * group, group, out + i * row_bytes + g * group, scales + i * row_scales + g);
     }
   });
   return bad == n_rows ? -1 : int64_t(bad);

@@ -19,10 +19,14 @@ struct SymmetricFit {
 struct Fits {
   void (*lines)(const float (*x)[16], int n_levels, LineFit* fit);
   void (*symmetric)(const float (*x)[16], SymmetricFit* fit);
+  void (*mxfp4)(const float* x, uint8_t* out);  // 32 numbers as a block of MXFP4
 };
 
 struct Kernels;
 class ThreadPool;
+
+// x[n], whole blocks, as `target`: one of the types with blocks, or floats.
+void quantize_row(Source target, const float* x, int64_t n, uint8_t* out, const Kernels& kernels);
 
 // A tensor as its file stores it; rows of `cols` numbers.
 struct SourceRows {

@@ -1,7 +1,8 @@
-// Searches for the scales of Q4_K, Q5_K and Q6_K, sixteen sub-blocks side by side; formats/quantize_k.py is the definition,
-// and every sum here is taken in its order, without fused operations. Written on a simd_*.h, which is included before.
+// Searches for the scales of Q4_K, Q5_K, Q6_K (sixteen sub-blocks side by side) and MXFP4. formats/quantize_k.py and
+// quantize_blocks.py are the definitions; every sum here is taken in their order, without fused operations. Written on a simd_*.h, which is included before.
 #pragma once
 #include <cmath>
+#include <cstring>
 
 #include "half.h"
 #include "quantize.h"
@@ -216,7 +217,47 @@ void fit_symmetric(const float (*x)[kSide], SymmetricFit* fit) {
   for (int i = 0; i < kSide; i++) f_store(fit->q[i], symmetric_q(f_load(x[i]), inv));
 }
 
-constexpr Fits kFits = {fit_lines, fit_symmetric};
+// ---- MXFP4: two scales are tried ---------------------------------------------------------------------------------------
+
+// Codes of |x| (two vectors) under the scale 2^(e - 127), and their squared error.
+float mxfp4_codes(const F* size, int e, float* codes) {
+  static constexpr float kLimits[] = {0.5f, 1.5f, 2.5f, 3.5f, 5.0f, 7.0f, 10.0f}, kSteps[] = {1, 1, 1, 1, 2, 2, 4};
+  float unit = e8m0_half(uint8_t(e));
+  F squares = f_zero();
+  for (int half = 0; half < 2; half++) {
+    F v = f_mul(size[half], f_set(1.0f / unit)), code = f_zero(), value = f_zero();
+    for (int k = 0; k < 7; k++) {
+      F above = f_below(f_set(kLimits[k]), v);
+      code = f_add(code, above), value = f_add(value, f_mul(above, f_set(kSteps[k])));
+    }
+    F miss = f_sub(f_mul(f_set(unit), value), size[half]);
+    squares = f_add(squares, f_mul(miss, miss));
+    f_store(codes + kSide * half, code);
+  }
+  float sums[kSide];
+  f_store(sums, squares);
+  for (int width = kSide / 2; width; width /= 2)
+    for (int i = 0; i < width; i++) sums[i] += sums[i + width];
+  return sums[0];
+}
+
+void fit_mxfp4(const float* x, uint8_t* out) {
+  F size[2] = {f_abs(f_load(x)), f_abs(f_load(x + kSide))};
+  float most = f_peak(f_max(size[0], size[1]));
+  if (most < kTiny) {
+    std::memset(out, 0, 17);
+    return;
+  }
+  int e = int(bits_of_float(most) >> 23) - 2;
+  float first[2 * kSide], second[2 * kSide];
+  float cut = mxfp4_codes(size, e, first), whole = mxfp4_codes(size, e + 1, second);
+  const float* codes = whole < cut ? second : first;
+  out[0] = uint8_t(whole < cut ? e + 1 : e);
+  auto nibble = [&](int i) { return int(codes[i]) | (codes[i] > 0 && x[i] < 0 ? 8 : 0); };
+  for (int i = 0; i < kSide; i++) out[1 + i] = uint8_t(nibble(i) | nibble(i + kSide) << 4);
+}
+
+constexpr Fits kFits = {fit_lines, fit_symmetric, fit_mxfp4};
 
 }  // namespace
 }  // namespace gristmill
