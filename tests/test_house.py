@@ -24,7 +24,7 @@ def test_where_a_token_travels_names_what_exists() -> None:
     for file, name in steps():
         source = (PACKAGE / file).read_text()
         for part in name.split("."):
-            assert re.search(rf"^\s*(def|class) {part}\b", source, re.MULTILINE), f"{file} has no {part}"
+            assert re.search(rf"^\s*(def|async def|class) {part}\b", source, re.MULTILINE), f"{file} has no {part}"
 
 
 def test_files_that_the_documents_name_exist() -> None:
