@@ -131,6 +131,7 @@ export class Chat {
       node,
       path: conversation.path().slice(0, -1),
       model: model?.id,
+      context: model?.context,
       settings: this.settings(),
       plain,
       onnews: (news) => this.news(news),

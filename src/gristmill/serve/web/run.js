@@ -33,15 +33,16 @@ function chatBody(path, system, settings) {
   return { messages, ...probabilities, ...thinking(settings.thinking) };
 }
 
-function storyBody(path, settings) {
+function storyBody(path, settings, context) {
   const prompt = path.map((node) => node.text).join("");
-  return { prompt, max_tokens: STORY_TOKENS, ...(settings.probabilities ? { logprobs: 5 } : {}) };
+  const most = context ? Math.min(STORY_TOKENS, Math.floor(context / 2)) : STORY_TOKENS;
+  return { prompt, max_tokens: most, ...(settings.probabilities ? { logprobs: 5 } : {}) };
 }
 
 export class Run {
   /** Answers the messages of `path` into `node`; `onnews` is told the new pieces, `onend` once at the end. */
-  constructor({ conversation, node, path, model, settings, plain, onnews, onend, onplain }) {
-    Object.assign(this, { conversation, node, path, model, settings, plain, onnews, onend, onplain });
+  constructor({ conversation, node, path, model, context, settings, plain, onnews, onend, onplain }) {
+    Object.assign(this, { conversation, node, path, model, context, settings, plain, onnews, onend, onplain });
     this.abort = new AbortController();
     this.pieces = 0;
     this.usage = null;
@@ -74,7 +75,7 @@ export class Run {
 
   async attempt() {
     const { settings, model, path, plain } = this;
-    const asked = plain ? storyBody(path, settings) : chatBody(path, this.conversation.system, settings);
+    const asked = plain ? storyBody(path, settings, this.context) : chatBody(path, this.conversation.system, settings);
     const body = { model, ...asked, ...sampling(settings), stream: true, stream_options: { include_usage: true } };
     this.started = performance.now();
     for await (const event of stream(plain ? "v1/completions" : "v1/chat/completions", body, this.abort.signal)) {
