@@ -12,6 +12,7 @@ from gristmill import __version__
 
 _COMMANDS = (
     "bench",
+    "chat",
     "convert",
     "generate",
     "inspect",

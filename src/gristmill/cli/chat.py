@@ -1,0 +1,134 @@
+"""`gristmill chat`: a conversation in the terminal, with a model here or on a server."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from gristmill.cli import chat_commands, options
+from gristmill.cli.chat_backend import Backend
+from gristmill.cli.chat_repl import Repl
+from gristmill.cli.chat_screen import PlainScreen, Screen
+from gristmill.cli.chat_session import Conversation
+
+_EXAMPLES = """
+\b
+Examples:
+  gristmill chat -m model.gguf --system "Answer in one sentence."
+  gristmill chat --base-url http://localhost:8000/v1 --model NAME
+  echo "What is a gristmill?" | gristmill chat -m model.gguf --temp 0
+
+Inside, /help lists the commands. Lines from a pipe are messages; answers go to stdout, all else to stderr.
+"""
+
+_HERE = ("chat_template", "plain", "tokenizer", "context", "threads", "kv_type", "quantize", "device")
+
+
+@click.command(epilog=_EXAMPLES)
+@options.option("-m", "--model", help="model file or folder; with --base-url the name of a model there")
+@options.option("--base-url", help="a server that speaks OpenAI's API: http://host:port/v1")
+@options.option("--api-key", help="the server's key; better in GRISTMILL_API_KEY, which other users do not see")
+@options.option("--system", help="system message")
+@options.option("--chat-template", help="a Jinja2 file to use instead of the model's own template")
+@options.option("--plain/--no-plain", default=None, help="continue texts [default: where there is no chat template]")
+@options.option("-n", "--max-tokens", type=int, help="most tokens of an answer; -1, the default: as the context allows")
+@options.option("--temp", type=float, help="0 always takes the likeliest token [default: 0.8]")
+@options.option("--top-k", type=int, help="keep the k likeliest; 0 keeps all [default: 40]")
+@options.option("--top-p", type=float, help="keep the likeliest that make up this share [default: 0.95]")
+@options.option("--min-p", type=float, help="drop what is less likely than this share of the likeliest [default: 0.05]")
+@options.option("--seed", type=int, help="the same seed gives the same answers [default: a new one each time]")
+@options.option("--stop", multiple=True, help="text that ends an answer; may be given several times")
+@options.option("--ignore-eos", is_flag=True, help="go on after an end-of-text token")
+@options.tokenizer
+@options.context
+@options.threads
+@options.kv_type
+@options.quantize
+@options.device
+def chat(
+    model: str | None,
+    base_url: str | None,
+    api_key: str | None,
+    system: str | None,
+    chat_template: str | None,
+    plain: bool | None,
+    max_tokens: int | None,
+    temp: float | None,
+    top_k: int | None,
+    top_p: float | None,
+    min_p: float | None,
+    seed: int | None,
+    stop: tuple[str, ...],
+    ignore_eos: bool,
+    tokenizer: str | None,
+    context: int | None,
+    threads: int | None,
+    kv_type: str,
+    quantize: str,
+    device: str,
+) -> None:
+    """Talk with a model.
+
+    What is chosen where nothing is said is the same as for `generate`; with --base-url, the server's own.
+    """
+    conversation = Conversation(system=system)
+    given: dict[str, Any] = {
+        "max_tokens": None if max_tokens == -1 else max_tokens,
+        "temperature": temp,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+        "seed": seed,
+        "stop": stop or None,
+        "ignore_eos": ignore_eos or None,
+    }
+    for name, value in given.items():
+        conversation.change(name, value)
+    backend: Backend
+    if base_url is not None:
+        _refuse_what_is_for_here()
+        from gristmill.cli.chat_remote import RemoteBackend
+
+        backend = RemoteBackend(base_url, api_key, model)
+    elif model is None:
+        raise click.UsageError("give --model FILE, or --base-url of a server")
+    elif api_key is not None and _given("api_key"):
+        raise click.UsageError("--api-key is for --base-url")
+    else:
+        from gristmill.cli.chat_local import LocalBackend
+        from gristmill.cli.loading import load
+
+        llm = load(model, tokenizer, threads, context, kv_type, quantize, device, chat_template)
+        backend = LocalBackend(llm, chat_template, tokenizer, plain)
+    try:
+        backend.check(conversation)
+        repl = Repl(backend, _screen(), conversation)
+        repl.run()
+    finally:
+        backend.close()
+    if repl.failed and not repl.screen.interactive:
+        sys.exit(1)
+
+
+def _screen() -> Screen:
+    for stream in (sys.stdout, sys.stderr):  # a terminal of another encoding still shows all it can
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return PlainScreen()
+    from gristmill.cli.chat_terminal import TerminalScreen
+
+    return TerminalScreen(chat_commands.names())
+
+
+def _refuse_what_is_for_here() -> None:
+    for name in _HERE:
+        if _given(name):
+            flag = "--ctx" if name == "context" else f"--{name.replace('_', '-')}"
+            raise click.UsageError(f"{flag} is for a model in this process, not for --base-url")
+
+
+def _given(name: str) -> bool:
+    return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE

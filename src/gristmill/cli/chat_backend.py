@@ -1,0 +1,97 @@
+"""What a chat asks of whoever answers: a model in this process, or a server. It knows neither, and no terminal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from gristmill.cli.chat_session import Conversation
+from gristmill.dialogue.types import ContentDelta, ReasoningDelta
+
+ChatDelta = ReasoningDelta | ContentDelta
+
+
+class ContextFullError(ValueError):
+    """The conversation leaves no room for an answer."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts and times of one answer, as far as it has come; mutable, so that they are there when it is interrupted.
+
+    n_prompt, n_cached      tokens of the prompt, and those that needed no computing; None where nobody says
+    prompt_ids, output_ids  empty where they are not known
+    n_output                tokens of the answer; of a server that does not count them, pieces
+    finish                  why it ended, as in the OpenAI API; None while it goes on
+    """
+
+    n_prompt: int | None = None
+    n_cached: int | None = None
+    prompt_ids: list[int] = field(default_factory=list)
+    output_ids: list[int] = field(default_factory=list)
+    n_output: int = 0
+    finish: str | None = None
+    started: float = field(default_factory=time.perf_counter)
+    first: float | None = None
+    last: float = 0.0
+
+    def count(self) -> None:
+        """A token has come."""
+        self.last = time.perf_counter()
+        if self.first is None:
+            self.first = self.last
+        self.n_output += 1
+
+    @property
+    def n_used(self) -> int | None:
+        """Tokens of the context that are taken after the answer."""
+        return None if self.n_prompt is None else self.n_prompt + self.n_output
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """From the first token on; None for an answer of one."""
+        if self.first is None or self.n_output < 2 or self.last <= self.first:
+            return None
+        return (self.n_output - 1) / (self.last - self.first)
+
+
+class Backend(Protocol):
+    """Answers conversations, one at a time."""
+
+    @property
+    def name(self) -> str:
+        """What the model is called."""
+        ...
+
+    @property
+    def context(self) -> int | None:
+        """Tokens of prompt and answer together; None where nobody says."""
+        ...
+
+    @property
+    def notice(self) -> str | None:
+        """What a user should know before the first message."""
+        ...
+
+    @property
+    def tally(self) -> Tally | None:
+        """Of the latest answer."""
+        ...
+
+    def answer(self, conversation: Conversation) -> Generator[ChatDelta, None, None]:
+        """The answer to the last message. Closing the iterator ends it.
+
+        ContextFullError where there is no room for one; ValueError for what the template, the settings or the server
+        refuse; OSError where a server cannot be reached.
+        """
+        ...
+
+    def check(self, conversation: Conversation) -> None:
+        """ValueError for a system message or a wish about thinking that this model has no place for."""
+        ...
+
+    def token_text(self, token_id: int) -> str: ...
+
+    def close(self) -> None: ...

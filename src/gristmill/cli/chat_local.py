@@ -1,0 +1,147 @@
+"""Answers from a model in this process: the template around a conversation, the reader of its answers."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, cast
+
+from gristmill.cli.chat_backend import ChatDelta, ContextFullError, Tally
+from gristmill.cli.chat_session import Conversation, params
+from gristmill.dialogue.detect import detect
+from gristmill.dialogue.parsers import make_parser
+from gristmill.dialogue.reader import DialogueReader
+from gristmill.dialogue.types import ContentDelta, Kind, ReasoningDelta
+from gristmill.formats.open import open_checkpoint
+from gristmill.llm import LLM
+from gristmill.outputs import Piece
+from gristmill.tokenizer.chat import ChatTemplate, encode_parts, ends_in_thinking
+from gristmill.tokenizer.chat_builtin import find_builtin
+from gristmill.tokenizer.chat_files import load_chat_template
+from gristmill.tokenizer.interface import TemplateError
+from gristmill.types import Finish
+
+_PLAIN: Final = "What you write is a text that the model continues."
+
+
+class LocalBackend:
+    """A model; one without a chat template continues the conversation's texts as one text.
+
+    template_file, tokenizer_file  as in LLM, whose files these are
+    plain                          True: continue texts even so; False: use even a template that the vocabulary
+                                   only suggests, where None leaves llama2.c's files, mostly story models, without
+    """
+
+    def __init__(
+        self,
+        llm: LLM,
+        template_file: str | None = None,
+        tokenizer_file: str | None = None,
+        plain: bool | None = None,
+    ) -> None:
+        self._llm = llm
+        self._tokenizer = llm.tokenizer
+        self._template: ChatTemplate | None = None
+        self._kind = Kind.PLAIN
+        self.name = llm.model_path.name
+        self.context: int | None = llm.max_context
+        self.notice: str | None = None
+        self.tally: Tally | None = None
+        if plain:
+            self.notice = _PLAIN
+            return
+        checkpoint = open_checkpoint(llm.model_path)
+        file, beside = (None if name is None else Path(name) for name in (template_file, tokenizer_file))
+        try:
+            template = load_chat_template(checkpoint, self._tokenizer, file=file, tokenizer_path=beside)
+        except TemplateError as error:
+            if file is not None or plain is False:
+                raise
+            self.notice = f"{error}. {_PLAIN}"
+            return
+        guess = find_builtin(self._tokenizer.special_ids, self._tokenizer.vocab_size)
+        if guess is not None and guess[1] == template.source and checkpoint.format == "llama2c" and plain is None:
+            self.notice = f"{_PLAIN} For answers in the form of {guess[0]}: --no-plain"
+            return
+        self._template = template
+        self._kind = detect(template.source, self._tokenizer.special_ids)
+
+    def answer(self, conversation: Conversation) -> Generator[ChatDelta, None, None]:
+        self.check(conversation)
+        chosen = params(conversation.settings)
+        ids, thinking = self._encode(conversation)
+        if self.context is not None and len(ids) >= self.context:
+            raise ContextFullError(
+                f"the conversation has {len(ids)} tokens with this message, and the context holds {self.context}"
+            )
+        tally = self.tally = Tally(n_prompt=len(ids), prompt_ids=ids)
+        parser = make_parser(self._kind, starts_in_reasoning=thinking)
+        reader = DialogueReader(self._tokenizer, parser, chosen.stop)
+        # Stop strings are the reader's: they mean nothing in thoughts.
+        pieces = cast("Generator[Piece, None, None]", self._llm.pieces(ids, replace(chosen, stop=())))
+        with closing(pieces):
+            for piece in pieces:
+                tally.count()
+                tally.output_ids.append(piece.event.token_id)
+                if tally.n_cached is None:
+                    tally.n_cached = piece.event.n_cached
+                yield from _shown(reader.push(piece.event.token_id))
+                if reader.stopped:
+                    tally.finish = Finish.STOP.value
+                    return
+                tally.finish = piece.finish.value if piece.finish is not None else None
+        yield from _shown(reader.finish())
+
+    def check(self, conversation: Conversation) -> None:
+        if self._template is None:
+            if conversation.system is not None:
+                raise ValueError("this model has no chat template, so there is no place for a system message")
+            if conversation.think is not None:
+                raise ValueError("this model has no chat template, so nothing can be said of thinking")
+            return
+        knows = [word for word in ("enable_thinking", "reasoning_effort") if word in self._template.source]
+        wanted = next(iter(_kwargs(conversation.think)), None)
+        if wanted is not None and wanted not in knows:
+            choices = {"enable_thinking": "on or off", "reasoning_effort": "low, medium or high"}
+            remedy = f"give {' or '.join(choices[word] for word in knows)}" if knows else "it cannot be changed"
+            raise ValueError(
+                f"this model's chat template does not know {wanted} (think {conversation.think}); {remedy}"
+            )
+
+    def token_text(self, token_id: int) -> str:
+        return self._tokenizer.token_text(token_id) if token_id < self._tokenizer.vocab_size else ""
+
+    def close(self) -> None:
+        self._llm.close()
+
+    def _encode(self, conversation: Conversation) -> tuple[list[int], bool]:
+        """The prompt, and whether it ends in a thought."""
+        if self._template is None:
+            return self._tokenizer.encode(_as_one_text(conversation)), False
+        parts = self._template.render(conversation.with_system(), chat_template_kwargs=_kwargs(conversation.think))
+        return encode_parts(self._tokenizer, parts), ends_in_thinking(parts)
+
+
+def _kwargs(think: str | None) -> dict[str, Any]:
+    if think is None:
+        return {}
+    return {"enable_thinking": think == "on"} if think in ("on", "off") else {"reasoning_effort": think}
+
+
+def _shown(deltas: list[Any]) -> Iterator[ChatDelta]:
+    """Without tools there are no calls."""
+    for delta in deltas:
+        assert isinstance(delta, ReasoningDelta | ContentDelta)
+        yield delta
+
+
+def _as_one_text(conversation: Conversation) -> str:
+    """The texts in order, with a space where neither side has one."""
+    whole = ""
+    for message in conversation.messages:
+        text = message["content"]
+        apart = whole and text and not whole[-1].isspace() and not text[0].isspace()
+        whole += f" {text}" if apart else text
+    return whole
