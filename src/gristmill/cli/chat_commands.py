@@ -82,6 +82,7 @@ def _show(repl: Repl, rest: str) -> None:
 
 def _clear(repl: Repl, rest: str) -> None:
     repl.conversation.messages.clear()
+    repl.tally = None
     repl.screen.note("a new conversation")
 
 
@@ -117,6 +118,7 @@ def _load(repl: Repl, rest: str) -> None:
     loaded = load(path)
     repl.backend.check(loaded)
     repl.conversation = loaded
+    repl.tally = None
     repl.screen.note(f"{len(loaded.messages)} messages from {path}")
 
 

@@ -16,13 +16,18 @@ from gristmill.dialogue.types import ReasoningDelta
 
 
 class Repl:
-    """One person, or one file of lines, talking with one model."""
+    """One person, or one file of lines, talking with one model.
+
+    failed  whether anything was refused or went wrong
+    tally   of the conversation's latest answer
+    """
 
     def __init__(self, backend: Backend, screen: Screen, conversation: Conversation) -> None:
         self.backend = backend
         self.screen = screen
         self.conversation = conversation
         self.failed = False
+        self.tally: Tally | None = None
         self._kept = ""
 
     def run(self) -> None:
@@ -77,7 +82,7 @@ class Repl:
     def _step(self) -> bool:
         """Read once and do it. False: leave."""
         try:
-            text = self.screen.read(self._kept, self._hint())
+            text = self.screen.read(self._kept, self._left())
         except ValueError as error:
             self.fail(str(error))
             return True
@@ -111,9 +116,10 @@ class Repl:
         if reasoning:
             message["reasoning_content"] = "".join(reasoning)
         messages.append(message)
-        if self.backend.tally is not None:
-            self.screen.note(" · ".join(filter(None, [early, *_figures(self.backend.tally), self._left()])))
-            self._say_if_cut(self.backend.tally)
+        self.tally = self.backend.tally
+        if self.tally is not None:
+            self.screen.note(" · ".join(filter(None, [early, *_figures(self.tally), self._left()])))
+            self._say_if_cut(self.tally)
         return True
 
     def _say_if_cut(self, tally: Tally) -> None:
@@ -127,15 +133,12 @@ class Repl:
 
     def _left(self) -> str:
         """How much of the context is left."""
-        tally, context = self.backend.tally, self.backend.context
-        if not self.conversation.messages or tally is None or tally.n_used is None:
+        tally, context = self.tally, self.backend.context
+        if tally is None or tally.n_used is None:
             return ""
         if context is None:
             return f"{tally.n_used:,} tokens of context used"
         return f"{max(0, context - tally.n_used):,} of {context:,} tokens left"
-
-    def _hint(self) -> str:
-        return self._left()
 
     def _room(self) -> str:
         return "" if self.backend.context is None else f" · context {self.backend.context:,} tokens"
