@@ -8,6 +8,7 @@ from typing import Any
 import jsonschema
 import pytest
 from openai import APIError, BadRequestError
+from served import Running
 
 from gristmill import SamplingParams
 
@@ -133,17 +134,24 @@ def test_one_call_where_several_may_not_be(says) -> None:
     assert len(one.tool_calls) == 1
 
 
+def brevity(running: Running) -> dict[str, int]:
+    """Biases against white space, and against the letter in which <think> differs from <tool_call>."""
+    ids: dict[str, int] = {}
+    for text in (" ", "\n", "\t", "\r", "h"):
+        body = {"prompt": text, "add_special_tokens": False}
+        ids |= {str(token): -100 for token in running.http.post("/tokenize", json=body).json()["tokens"]}
+    return ids
+
+
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "weather"}}])
 def test_a_forced_call_keeps_to_its_schema(running, choice: Any) -> None:
-    """The grammar's thought is open to any length, so the model is told to close it."""
+    """White space and a thought may be as long as a model likes: this one is told to like neither."""
     answer = running.openai.chat.completions.create(
-        **ASK, tools=[WEATHER], tool_choice=choice, parallel_tool_calls=False, max_tokens=400, temperature=0
-    )
-    message = answer.choices[0]
-    if message.finish_reason == "length":  # it thinks on
-        assert message.message.tool_calls is None
-        return
-    call = message.message.tool_calls[0].function
+        **ASK, tools=[WEATHER], tool_choice=choice, parallel_tool_calls=False, max_tokens=200, temperature=0,
+        logit_bias=brevity(running),
+    )  # fmt: skip
+    assert answer.choices[0].finish_reason == "tool_calls"
+    call = answer.choices[0].message.tool_calls[0].function
     assert call.name == "weather"
     jsonschema.validate(json.loads(call.arguments), WEATHER["function"]["parameters"])
 
@@ -154,9 +162,11 @@ def test_an_answer_keeps_to_its_schema(running) -> None:
     extra = {"structured_outputs": {"json": schema, "disable_any_whitespace": True}}
     answer = running.openai.chat.completions.create(**ASK, extra_body=extra, max_tokens=50)
     jsonschema.validate(json.loads(answer.choices[0].message.content), schema)
-    answer = running.openai.chat.completions.create(**ASK, response_format=form, max_tokens=1000, temperature=0)
-    if answer.choices[0].finish_reason == "stop":
-        jsonschema.validate(json.loads(answer.choices[0].message.content), schema)
+    answer = running.openai.chat.completions.create(
+        **ASK, response_format=form, max_tokens=50, temperature=0, logit_bias=brevity(running)
+    )
+    assert answer.choices[0].finish_reason == "stop"
+    jsonschema.validate(json.loads(answer.choices[0].message.content), schema)
     chosen = running.openai.chat.completions.create(**ASK, extra_body={"structured_outputs": {"choice": ["yes", "no"]}})
     assert chosen.choices[0].message.content in ("yes", "no")
 
