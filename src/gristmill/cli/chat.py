@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -13,6 +14,8 @@ from gristmill.cli.chat_backend import Backend
 from gristmill.cli.chat_repl import Repl
 from gristmill.cli.chat_screen import PlainScreen, Screen
 from gristmill.cli.chat_session import Conversation
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _EXAMPLES = """
 \b
@@ -24,7 +27,52 @@ Examples:
 Inside, /help lists the commands. Lines from a pipe are messages; answers go to stdout, all else to stderr.
 """
 
-_HERE = ("chat_template", "plain", "tokenizer", "context", "threads", "kv_type", "quantize", "device")
+_HERE = (
+    "chat_template",
+    "plain",
+    "tokenizer",
+    "context",
+    "threads",
+    "kv_type",
+    "quantize",
+    "device",
+    "speculate",
+    "draft",
+)
+
+
+def _keep(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
+    """What was given waits in the context under the setting's name; what was not is left to the model's side."""
+    given = ctx.meta.setdefault(__name__, {})
+    unlimited = parameter.name == "max_tokens" and value == -1
+    if value is not None and value is not False and value != () and not unlimited:
+        given[parameter.name] = value
+
+
+def _setting(*names: str, **how: Any) -> Callable[[F], F]:
+    return options.option(*names, expose_value=False, callback=_keep, **how)
+
+
+_SETTINGS = (
+    _setting("-n", "--max-tokens", type=int, help="most tokens of an answer; -1, the default: as the context allows"),
+    _setting("--min-tokens", type=int, help="least tokens to write before an end"),
+    _setting("--temp", "temperature", type=float, help="0 always takes the likeliest token [default: 0.8]"),
+    _setting("--top-k", type=int, help="keep the k likeliest; 0 keeps all [default: 40]"),
+    _setting("--top-p", type=float, help="keep the likeliest that make up this share [default: 0.95]"),
+    _setting("--min-p", type=float, help="drop what is less likely than this share of the likeliest [default: 0.05]"),
+    _setting("--repetition-penalty", "--repeat-penalty", type=float, help="over 1: what was said becomes less likely"),
+    _setting("--presence-penalty", type=float, help="taken from logits of tokens in the answer"),
+    _setting("--frequency-penalty", type=float, help="taken from them as often as they are in the answer"),
+    _setting("--seed", type=int, help="the same seed gives the same answers [default: a new one each time]"),
+    _setting("--stop", multiple=True, help="text that ends an answer; may be given several times"),
+    _setting("--ignore-eos", is_flag=True, help="go on after an end-of-text token"),
+)
+
+
+def _settings(command: F) -> F:
+    for add in reversed(_SETTINGS):
+        command = add(command)
+    return command
 
 
 @click.command(epilog=_EXAMPLES)
@@ -34,14 +82,9 @@ _HERE = ("chat_template", "plain", "tokenizer", "context", "threads", "kv_type",
 @options.option("--system", help="system message")
 @options.option("--chat-template", help="a Jinja2 file to use instead of the model's own template")
 @options.option("--plain/--no-plain", default=None, help="continue texts [default: where there is no chat template]")
-@options.option("-n", "--max-tokens", type=int, help="most tokens of an answer; -1, the default: as the context allows")
-@options.option("--temp", type=float, help="0 always takes the likeliest token [default: 0.8]")
-@options.option("--top-k", type=int, help="keep the k likeliest; 0 keeps all [default: 40]")
-@options.option("--top-p", type=float, help="keep the likeliest that make up this share [default: 0.95]")
-@options.option("--min-p", type=float, help="drop what is less likely than this share of the likeliest [default: 0.05]")
-@options.option("--seed", type=int, help="the same seed gives the same answers [default: a new one each time]")
-@options.option("--stop", multiple=True, help="text that ends an answer; may be given several times")
-@options.option("--ignore-eos", is_flag=True, help="go on after an end-of-text token")
+@_settings
+@options.speculate
+@options.draft
 @options.tokenizer
 @options.context
 @options.threads
@@ -55,14 +98,8 @@ def chat(
     system: str | None,
     chat_template: str | None,
     plain: bool | None,
-    max_tokens: int | None,
-    temp: float | None,
-    top_k: int | None,
-    top_p: float | None,
-    min_p: float | None,
-    seed: int | None,
-    stop: tuple[str, ...],
-    ignore_eos: bool,
+    speculate: int,
+    draft: str | None,
     tokenizer: str | None,
     context: int | None,
     threads: int | None,
@@ -75,17 +112,7 @@ def chat(
     What is chosen where nothing is said is the same as for `generate`; with --base-url, the server's own.
     """
     conversation = Conversation(system=system)
-    given: dict[str, Any] = {
-        "max_tokens": None if max_tokens == -1 else max_tokens,
-        "temperature": temp,
-        "top_k": top_k,
-        "top_p": top_p,
-        "min_p": min_p,
-        "seed": seed,
-        "stop": stop or None,
-        "ignore_eos": ignore_eos or None,
-    }
-    for name, value in given.items():
+    for name, value in click.get_current_context().meta[__name__].items():
         conversation.change(name, value)
     backend: Backend
     if base_url is not None:
@@ -101,7 +128,7 @@ def chat(
         from gristmill.cli.chat_local import LocalBackend
         from gristmill.cli.loading import load
 
-        llm = load(model, tokenizer, threads, context, kv_type, quantize, device, chat_template)
+        llm = load(model, tokenizer, threads, context, kv_type, quantize, device, chat_template, speculate, draft)
         backend = LocalBackend(llm, chat_template, tokenizer, plain)
     try:
         backend.check(conversation)

@@ -29,6 +29,7 @@ class Repl:
         self.failed = False
         self.tally: Tally | None = None
         self._kept = ""
+        self._interrupts = _Interrupts(screen.interactive)
 
     def run(self) -> None:
         """Until there is nothing more to read, or /bye."""
@@ -36,8 +37,9 @@ class Repl:
             self.screen.note(f"{self.backend.name}{self._room()}")
         if self.backend.notice:
             self.screen.note(self.backend.notice)
-        while self._step():
-            pass
+        with self._interrupts:
+            while self._step():
+                pass
 
     def go_back(self, messages: list[dict[str, str]]) -> None:
         """To the messages as they were before an answer that did not come."""
@@ -49,7 +51,7 @@ class Repl:
         reasoning: list[str] = []
         content: list[str] = []
         try:
-            with _one_interrupt(self.screen.interactive), closing(self.backend.answer(self.conversation)) as deltas:
+            with self._interrupts.once(), closing(self.backend.answer(self.conversation)) as deltas:
                 for delta in deltas:
                     if isinstance(delta, ReasoningDelta):
                         reasoning.append(delta.text)
@@ -155,22 +157,33 @@ def _figures(tally: Tally) -> Iterator[str]:
         yield f"{tally.first - tally.started:.2f} s to the first"
 
 
-@contextmanager
-def _one_interrupt(interactive: bool) -> Iterator[None]:
-    """The first Ctrl-C ends what runs here, and others do not end the ending of it."""
-    if not interactive or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    hit = False
+class _Interrupts:
+    """While it is entered, Ctrl-C ends the block of `once`, the first time, and nothing else.
 
-    def handle(number: int, frame: FrameType | None) -> None:
-        nonlocal hit
-        if not hit:
-            hit = True
+    Where nobody is there to press it, everything stays as it is: the program ends.
+    """
+
+    def __init__(self, interactive: bool) -> None:
+        self._interactive = interactive and threading.current_thread() is threading.main_thread()
+        self._armed = False
+
+    def __enter__(self) -> None:
+        if self._interactive:
+            self._before = signal.signal(signal.SIGINT, self._handle)
+
+    def __exit__(self, *_: object) -> None:
+        if self._interactive:
+            signal.signal(signal.SIGINT, self._before)
+
+    @contextmanager
+    def once(self) -> Iterator[None]:
+        self._armed = True
+        try:
+            yield
+        finally:
+            self._armed = False
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self._armed:
+            self._armed = False
             raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGINT, handle)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
