@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 NATIVE = ROOT / "src" / "gristmill" / "native"
 COMPILER, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
-SOURCES = ("kernels_neon.cpp", "kernels_portable.cpp", "pack.cpp", "lay.cpp", "dequantize.cpp", "threads.cpp")
+PARTS = ("kernels_neon", "kernels_portable", "pack", "lay", "dequantize", "quantize", "threads")
 
 
 @pytest.mark.skipif(not shutil.which(COMPILER) or not shutil.which(EMULATOR), reason=f"needs {COMPILER} and {EMULATOR}")
@@ -19,7 +19,7 @@ def test_neon_kernels_under_emulation(tmp_path: Path) -> None:
     binary = tmp_path / "neon_check"
     flags = ["-std=c++17", "-O2", "-static", "-pthread", "-ffp-contract=off", "-march=armv8.2-a+dotprod+fp16"]
     flags += ["-Wall", "-Wextra", "-Werror", "-Wno-psabi", f"-I{NATIVE}"]
-    sources = [str(NATIVE / name) for name in SOURCES] + [str(Path(__file__).with_name("neon_check.cpp"))]
+    sources = [str(NATIVE / f"{part}.cpp") for part in PARTS] + [str(Path(__file__).with_name("neon_check.cpp"))]
     subprocess.run([COMPILER, *flags, *sources, "-o", str(binary)], check=True)
     done = subprocess.run([EMULATOR, "-cpu", "max", str(binary)], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
