@@ -7,8 +7,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import struct
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,10 @@ from torch import Tensor
 
 from gristmill.formats.checkpoint import bad_file
 from gristmill.formats.dequantize import dequantize
+from gristmill.formats.qtypes import QType
 from gristmill.formats.safetensors import SafetensorsCheckpoint
+from gristmill.formats.write_gguf import NewTensor
+from gristmill.formats.write_safetensors import write_safetensors
 from gristmill.train.model import Model
 from gristmill.train.settings import STATE, Settings, State, write_state
 
@@ -106,20 +109,14 @@ def _copy_tokenizer(source: Path, folder: Path) -> None:
 
 
 def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """The safetensors format: the header's length, the header as JSON, then the numbers, float32."""
-    header, offset = dict[str, object](), 0
-    for name, tensor in tensors.items():
-        n_bytes = 4 * tensor.numel()
-        header[name] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": [offset, offset + n_bytes]}
-        offset += n_bytes
-    head = json.dumps({"__metadata__": {"format": "pt"}, **header}, separators=(",", ":")).encode()
-    head += b" " * (-len(head) % 8)
-    with path.open("wb") as file:
-        file.write(struct.pack("<Q", len(head)) + head)
-        for tensor in tensors.values():
-            values = np.ascontiguousarray(tensor.detach().float().cpu().numpy(), "<f4")
-            file.write(values.data)
-        file.flush()
+    """As float32."""
+
+    def pieces(tensor: Tensor) -> list[memoryview]:
+        return [np.ascontiguousarray(tensor.detach().float().cpu().numpy(), "<f4").data]
+
+    new = (NewTensor(name, QType.F32, tuple(t.shape), partial(pieces, t)) for name, t in tensors.items())
+    write_safetensors(path, new)
+    with path.open("rb+") as file:
         os.fsync(file.fileno())
 
 
