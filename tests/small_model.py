@@ -10,14 +10,14 @@ import numpy as np
 DIM, HIDDEN, LAYERS, HEADS, KV_HEADS, VOCAB, CONTEXT = 32, 64, 2, 4, 2, 259, 128
 
 
-def write_model(path: Path, context: int = CONTEXT) -> Path:
+def write_model(path: Path, context: int = CONTEXT, vocab: int = VOCAB) -> Path:
     """llama2.c v0: header, then float32 tensors in run.c's order; the classifier is the embedding."""
     rng = np.random.default_rng(0)
     kv = DIM * KV_HEADS // HEADS
-    shapes = [(VOCAB, DIM), (LAYERS, DIM), (LAYERS, DIM, DIM), (LAYERS, kv, DIM), (LAYERS, kv, DIM), (LAYERS, DIM, DIM)]
+    shapes = [(vocab, DIM), (LAYERS, DIM), (LAYERS, DIM, DIM), (LAYERS, kv, DIM), (LAYERS, kv, DIM), (LAYERS, DIM, DIM)]
     shapes += [(LAYERS, DIM), (LAYERS, HIDDEN, DIM), (LAYERS, DIM, HIDDEN), (LAYERS, HIDDEN, DIM), (DIM,)]
     with path.open("wb") as file:
-        file.write(struct.pack("<7i", DIM, HIDDEN, LAYERS, HEADS, KV_HEADS, VOCAB, context))
+        file.write(struct.pack("<7i", DIM, HIDDEN, LAYERS, HEADS, KV_HEADS, vocab, context))
         for shape in shapes:
             is_norm = len(shape) == 1 or shape == (LAYERS, DIM)
             values = rng.uniform(0.5, 1.5, shape) if is_norm else rng.normal(0, 0.3, shape)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from instruction_sets import isas
+from random_weights import FLOATS, random_weight
 
 from gristmill import _kernels
 from gristmill.formats.checkpoint import Weight
@@ -19,7 +20,6 @@ from gristmill.ops.reference import ReferenceOps
 from gristmill.types import Batch
 
 REFERENCE = ReferenceOps()
-FLOATS = (QType.F32, QType.F16, QType.BF16)
 BLOCKED = tuple(q for q in QType if q not in FLOATS)
 REQUANTIZED = (QType.Q4_1, QType.Q5_0, QType.Q5_1, QType.Q2_K, QType.Q3_K, QType.IQ4_NL)
 
@@ -27,42 +27,6 @@ REQUANTIZED = (QType.Q4_1, QType.Q5_0, QType.Q5_1, QType.Q2_K, QType.Q3_K, QType
 @pytest.fixture(params=isas(), scope="module")
 def cpu(request: pytest.FixtureRequest) -> CpuOps:
     return CpuOps(2, request.param, n_exact=0)
-
-
-def random_weight(qtype: QType, shape: tuple[int, ...], seed: int = 0) -> Weight:
-    """Random quants with scales that keep the values of order 0.1."""
-    rng = np.random.default_rng(seed)
-    n = int(np.prod(shape))
-    if qtype in FLOATS:
-        x = (rng.normal(size=n) * 0.1).astype(np.float32)
-        if qtype is QType.F16:
-            x = x.astype(np.float16)
-        elif qtype is QType.BF16:
-            x = (x.view(np.uint32) >> 16).astype(np.uint16)
-        return Weight("w", x.view(np.uint8), qtype, shape)
-    blocks = rng.integers(0, 256, (n // qtype.block_size, qtype.block_bytes), dtype=np.uint8)
-    scales = None
-    halves = {
-        "q2_k": (80, 82),
-        "q3_k": (108,),
-        "q6_k": (208,),
-        "q4_1": (0, 2),
-        "q5_1": (0, 2),
-        "q4_k": (0, 2),
-        "q5_k": (0, 2),
-    }
-    if qtype is QType.MXFP4:
-        blocks[:, 0] = rng.integers(118, 124, len(blocks))
-    elif qtype is QType.MXFP4_SPLIT:
-        scales = rng.integers(118, 124, len(blocks), dtype=np.uint8)
-    elif qtype in (QType.Q8_GROUPS, QType.INT8_ROWS):
-        per_scale = 64 if qtype is QType.Q8_GROUPS else shape[-1]
-        scales = rng.uniform(0.5e-3, 1e-3, n // per_scale).astype(np.float32)
-    else:
-        for at in halves.get(qtype.label, (0,)):
-            size = 1e-3 if qtype.block_bytes < 100 else 1e-4
-            blocks[:, at : at + 2] = rng.uniform(size / 2, size, len(blocks)).astype(np.float16)[:, None].view(np.uint8)
-    return Weight("w", blocks.reshape(-1), qtype, shape, scales)
 
 
 def quantized(x: np.ndarray) -> np.ndarray:

@@ -237,6 +237,30 @@ WIDE: Mapping[str, Callable[[], PretrainedConfig]] = {
 }
 
 
+_TINY = {"vocab_size": 67, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "head_dim": 16}
+
+# For kernels that are interpreted: few of everything, rows of whole groups of 32.
+TINY: Mapping[str, Callable[[], PretrainedConfig]] = {
+    "llama-tiny": lambda: llama(**_TINY, num_attention_heads=4, num_key_value_heads=2),
+    "llama-tiny-256": lambda: llama(
+        **{**_TINY, "hidden_size": 256, "intermediate_size": 256, "num_hidden_layers": 1, "head_dim": 64},
+        num_attention_heads=4,
+        num_key_value_heads=1,
+    ),
+    "mistral-tiny": lambda: mistral(**{**_TINY, "sliding_window": 9, "head_dim": 24}),
+    "qwen2-tiny": lambda: qwen2(
+        **{k: v for k, v in _TINY.items() if k != "head_dim"}, num_attention_heads=4, num_key_value_heads=1
+    ),
+    "qwen3-tiny": lambda: qwen3(**_TINY),
+    "gpt-oss-tiny": lambda: gpt_oss(
+        **{**_TINY, "intermediate_size": 32, "sliding_window": 9, "num_local_experts": 5, "num_experts_per_tok": 2},
+        num_attention_heads=4,
+        max_position_embeddings=32 * 512,
+        rope_parameters={**gpt_oss().rope_parameters, "original_max_position_embeddings": 512},
+    ),
+}
+
+
 def build(config: PretrainedConfig, seed: int = 0) -> PreTrainedModel:
     """The model of `config` with random weights that leave none of its features without effect."""
     config._attn_implementation = "eager"
@@ -246,8 +270,8 @@ def build(config: PretrainedConfig, seed: int = 0) -> PreTrainedModel:
 
 
 def make(name: str) -> PreTrainedModel:
-    """The model `name` of CONFIGS or WIDE, the same at every call."""
-    return build({**CONFIGS, **WIDE}[name](), seed=sum(name.encode()))
+    """The model `name` of CONFIGS, WIDE or TINY, the same at every call."""
+    return build({**CONFIGS, **WIDE, **TINY}[name](), seed=sum(name.encode()))
 
 
 def randomize(model: PreTrainedModel, seed: int) -> None:
@@ -295,7 +319,7 @@ def with_config(model: PreTrainedModel, config: PretrainedConfig) -> PreTrainedM
 def save(
     name: str, folder: Path, *, dtype: torch.dtype = torch.float32, style: int = 5, max_shard_size: str = "1GB"
 ) -> Oracle:
-    """Write the model `name` of CONFIGS or WIDE to `folder`; the oracle holds its weights as rounded to `dtype`.
+    """Write the model `name` of CONFIGS, WIDE or TINY to `folder`; the oracle holds its weights as rounded to `dtype`.
 
     style  5 or 4: config.json as that major version of transformers writes it
     """

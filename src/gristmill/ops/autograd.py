@@ -50,6 +50,7 @@ class AutogradOps:
     """
 
     name = "autograd"
+    least_blocks = 1
 
     def __init__(self, length: int = 1, device: str | torch.device = "cpu") -> None:
         self.length = length

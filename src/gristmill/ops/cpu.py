@@ -36,6 +36,7 @@ class CpuOps:
     """
 
     name = "cpu"
+    least_blocks = 1
 
     def __init__(self, n_threads: int | None = None, isa: str | None = None, n_exact: int = N_EXACT) -> None:
         if n_threads is not None and not 1 <= n_threads <= 1024:

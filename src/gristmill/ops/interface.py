@@ -31,7 +31,14 @@ BLOCK_SIZE = 16
 
 
 class Ops(Protocol):
-    """One backend, with its threads or device."""
+    """One backend, with its threads or device.
+
+    least_blocks  columns that block tables have at least, a power of two: the more, the fewer shapes do steps have, and
+                  the fewer recordings are made as texts grow
+    """
+
+    @property
+    def least_blocks(self) -> int: ...
 
     # services
 

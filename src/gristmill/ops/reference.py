@@ -32,6 +32,7 @@ class ReferenceOps:
     """Implements `interface.Ops`."""
 
     name = "reference"
+    least_blocks = 1
 
     def expect(self, n_bytes: int) -> None: ...
 

@@ -1,0 +1,256 @@
+"""The operations on a GPU: Triton's kernels on memory, streams and graphs of torch's.
+
+What a matrix multiplies is bfloat16; what it gives, and what layers add up in, is float32.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from gristmill.formats.checkpoint import Weight
+from gristmill.formats.quantize_rows import RowQuantizer
+from gristmill.ops.cpu import default_threads
+from gristmill.ops.interface import Arrays, Begun, Stack
+from gristmill.ops.triton import (
+    advance,
+    attention,
+    embedding,
+    kv,
+    linear,
+    logprobs,
+    moe,
+    norm,
+    quantized,
+    rope,
+    sampling,
+)
+from gristmill.ops.triton.activation import swiglu
+from gristmill.ops.triton.common import INTERPRETED
+from gristmill.ops.triton.quantized import Matrix
+from gristmill.ops.triton.quantized_layout import has_kernel, matrix_of
+from gristmill.types import Batch, RopeConfig
+
+F32 = NDArray[np.float32]
+
+KV_TYPES = {"f16": torch.float16, "f32": torch.float32}
+_RESERVED = 1 << 30  # bytes that activations and recorded steps may take
+_STAGED = 64 << 20  # bytes copied to the device at a time
+
+
+@dataclass(slots=True)
+class Sum:
+    """x + y, which is taken together with the norm that follows. total: once that was done."""
+
+    x: Tensor
+    y: Tensor
+    total: Tensor | None = None
+
+
+class CudaOps:
+    """Implements `interface.Ops`. Under TRITON_INTERPRET=1 everything runs on the processor: slow, for tests.
+
+    memory_fraction  of the card's memory that weights, cache and all else may take
+    n_threads        that quantize weights while loading; None: as many as CpuOps would take
+    dtype            of what matrices multiply; None: bfloat16, under the interpreter float32
+    Raises ValueError where there is no card.
+    """
+
+    name = "cuda"
+    least_blocks = 2 if INTERPRETED else 64  # 1,024 positions: recording takes long here, and wide tables cost nothing
+
+    def __init__(
+        self, memory_fraction: float = 0.9, n_threads: int | None = None, dtype: torch.dtype | None = None
+    ) -> None:
+        if not 0 < memory_fraction <= 1:
+            raise ValueError(f"gpu_memory_fraction must be above 0 and at most 1, not {memory_fraction}")
+        if not INTERPRETED and not torch.cuda.is_available():
+            raise ValueError("device is 'cuda', and torch finds no CUDA card here: use device cpu")
+        os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")  # products and sums in one rounding; said, or it warns
+        self._memory_fraction = memory_fraction
+        self._device = torch.device("cpu" if INTERPRETED else "cuda")
+        self._dtype = dtype or (torch.float32 if INTERPRETED else torch.bfloat16)
+        self._staging: _Staging | None = None  # while weights are loaded
+        self._quantizer = RowQuantizer(n_threads or default_threads())
+        self._inv_freq: dict[RopeConfig, Tensor] = {}
+        self._graphs = None if INTERPRETED else torch.cuda.graph_pool_handle()
+
+    # services
+
+    def expect(self, n_bytes: int) -> None:
+        if not n_bytes:
+            self._staging = None
+
+    def put(self, weights: Sequence[Weight], bias: F32 | None = None) -> Matrix:
+        if self._staging is None and not INTERPRETED:
+            self._staging = _Staging(self._device)
+        return matrix_of(weights, bias, self._staging or _copied, self._quantizer)
+
+    def put_all(self, stacks: Sequence[Stack]) -> list[Matrix]:
+        return [self.put(weights, bias) for weights, bias in stacks]
+
+    def put_vector(self, values: F32) -> Tensor:
+        return self.array(np.ascontiguousarray(values, np.float32))
+
+    def requantizes(self, weight: Weight) -> bool:
+        return not has_kernel(weight)
+
+    def array(self, values: NDArray[Any]) -> Tensor:
+        """Unsigned numbers become signed ones of the same bits."""
+        if values.dtype.kind == "u":
+            values = values.view(f"i{values.dtype.itemsize}")
+        return torch.tensor(values, device=self._device)
+
+    def get(self, array: Tensor | Sum) -> NDArray[Any]:
+        array = _total(array)
+        values: NDArray[Any] = (array.float() if array.dtype is torch.bfloat16 else array).cpu().numpy()
+        return values
+
+    def write(self, array: Tensor, values: Tensor) -> None:
+        array.copy_(values)
+
+    def kv_layers(self, n_layers: int, n_blocks: int, n_kv_heads: int, head_dim: int, kv_type: str) -> list[kv.KvLayer]:
+        """ValueError for a type that attention does not read here."""
+        if kv_type not in KV_TYPES:
+            raise ValueError(f"kv_type {kv_type!r} is not there on cuda: use {' or '.join(KV_TYPES)}")
+        return [kv.kv_layer(n_blocks, n_kv_heads, head_dim, KV_TYPES[kv_type], self._device) for _ in range(n_layers)]
+
+    def spare_memory(self) -> int:
+        """Bytes that keys and values may take, of what is free now."""
+        if INTERPRETED:
+            return 1 << 28
+        torch.cuda.empty_cache()
+        free, total = torch.cuda.mem_get_info()
+        return max(0, int(total * self._memory_fraction) - (total - free) - _RESERVED)
+
+    def capture(self, step: Callable[[], Arrays]) -> tuple[Arrays, Callable[[], None]]:
+        """A CUDA graph of the step; the interpreter does the step again."""
+        results: Arrays = step()  # and so every kernel is compiled and loaded
+        if INTERPRETED:
+
+            def again() -> None:
+                for result, value in zip(results, step(), strict=True):
+                    result.copy_(value)
+
+            return results, again
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._graphs, capture_error_mode="thread_local"):
+            recorded = step()
+        graph.replay()
+        return recorded, graph.replay
+
+    def continuation(self, batch: Batch, ids: Tensor, again: Callable[[], None]) -> Callable[[Begun], list[int]]:
+        def go_on(begun: Begun) -> list[int]:
+            self.advance(batch, ids, begun)
+            again()
+            chosen: list[int] = ids.tolist()
+            return chosen
+
+        return go_on
+
+    # operations
+
+    def embed(self, table: Matrix, tokens: Tensor) -> Tensor:
+        return quantized.rows(table, tokens)
+
+    def linear(self, x: Tensor, w: Matrix) -> Tensor:
+        return linear.linear(x, w)
+
+    def rms_norm(self, x: Tensor | Sum, weight: Tensor, eps: float) -> Tensor:
+        if isinstance(x, Tensor):
+            return norm.rms_norm(x, weight, eps, self._dtype)
+        if x.total is not None:
+            return norm.rms_norm(x.total, weight, eps, self._dtype)
+        x.total, normed = norm.add_rms_norm(x.x, x.y, weight, eps, self._dtype)
+        return normed
+
+    def add(self, x: Tensor | Sum, y: Tensor | Sum) -> Sum:
+        return Sum(_total(x), _total(y))
+
+    def rope_angles(self, positions: Tensor, rope_config: RopeConfig) -> tuple[Tensor, Tensor]:
+        if rope_config not in self._inv_freq:
+            self._inv_freq[rope_config] = self.array(np.array(rope_config.inv_freq, np.float32))
+        return rope.rope_angles(positions, self._inv_freq[rope_config], rope_config.scale)
+
+    def store_qkv(
+        self,
+        qkv: Tensor,
+        q_norm: Tensor | None,
+        k_norm: Tensor | None,
+        eps: float,
+        angles: tuple[Tensor, Tensor],
+        kv_layer: kv.KvLayer,
+        slots: Tensor,
+    ) -> Tensor:
+        return kv.store_qkv(qkv, q_norm, k_norm, eps, angles, kv_layer, slots)
+
+    def attention(
+        self,
+        q: Tensor,
+        kv_layer: kv.KvLayer,
+        batch: Batch,
+        block_tables: Tensor,
+        window: int,
+        sinks: Tensor | None,
+    ) -> Tensor:
+        return attention.attention(q, kv_layer, batch, block_tables, window, sinks)
+
+    def swiglu(self, gate_up: Tensor, limit: float) -> Tensor:
+        return swiglu(gate_up, limit, self._dtype)
+
+    def moe(self, x: Tensor, router: Tensor, gate_up: Matrix, down: Matrix, n_active: int, limit: float) -> Tensor:
+        return moe.moe(x, router, gate_up, down, n_active, limit, self._dtype)
+
+    def take_rows(self, x: Tensor | Sum, rows: Tensor) -> Tensor:
+        return embedding.take_rows(_total(x), rows)
+
+    def sample(self, logits: Tensor, batch: Batch) -> Tensor:
+        if not len(logits):
+            return torch.empty(0, dtype=torch.int32, device=self._device)
+        return sampling.sample(logits, batch)
+
+    def advance(self, batch: Batch, ids: Tensor, begun: Begun) -> None:
+        advance.advance(batch, ids, begun)
+
+    def logprobs(self, logits: Tensor, ids: Tensor, n_top: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        return logprobs.logprobs(logits, ids, n_top)
+
+
+class _Staging:
+    """Copies bytes to the device through two pinned buffers: one is filled from the file while the other is sent."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        pinned = device.type == "cuda"
+        self._buffers = [torch.empty(_STAGED, dtype=torch.uint8, pin_memory=pinned) for _ in range(2)]
+        self._sent = [torch.cuda.Event() for _ in range(2)]  # type: ignore[no-untyped-call]
+
+    def __call__(self, data: NDArray[np.uint8]) -> Tensor:
+        to = torch.empty(len(data), dtype=torch.uint8, device=self._device)
+        for i, begin in enumerate(range(0, len(data), _STAGED)):
+            buffer, sent = self._buffers[i % 2], self._sent[i % 2]
+            part = data[begin : begin + _STAGED]
+            sent.synchronize()
+            np.copyto(buffer.numpy()[: len(part)], part)
+            to[begin : begin + len(part)].copy_(buffer[: len(part)], non_blocking=True)
+            sent.record()
+        return to
+
+
+def _copied(data: NDArray[np.uint8]) -> Tensor:
+    return torch.from_numpy(np.array(data))
+
+
+def _total(x: Tensor | Sum) -> Tensor:
+    if isinstance(x, Tensor):
+        return x
+    if x.total is None:
+        x.total = norm.add(x.x, x.y)
+    return x.total

@@ -1,0 +1,48 @@
+"""From a batch of one token of each sequence to the one after it, in place."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from gristmill.ops.interface import BLOCK_SIZE, Begun
+from gristmill.types import Batch
+
+_BLOCK_SIZE = tl.constexpr(BLOCK_SIZE)
+
+
+def advance(batch: Batch, ids: torch.Tensor, begun: Begun) -> None:
+    """See `interface.Ops.advance`. The ids int32 [S] stay on the device; what `begun` lists is copied there."""
+    n = len(ids)
+    block = triton.next_power_of_2(n)
+    arrays = batch.tokens, batch.positions, batch.seq_lens, batch.next_positions
+    _next_tokens[(1,)](*arrays, ids, n, block, num_warps=1)
+    for slots, table, new in zip(batch.slots, batch.block_tables, begun, strict=True):
+        blocks = torch.tensor(new, dtype=torch.int32).to(slots.device) if new else slots
+        _next_slots[(1,)](batch.positions, slots, table, blocks, n, table.shape[1], block, num_warps=1)
+
+
+@triton.jit(do_not_specialize=["n"])
+def _next_tokens(tokens, positions, seq_lens, next_positions, ids, n, S: tl.constexpr):
+    s = tl.arange(0, S)
+    inside = s < n
+    tl.store(tokens + s, tl.load(ids + s, mask=inside), mask=inside)
+    tl.store(positions + s, tl.load(positions + s, mask=inside) + 1, mask=inside)
+    tl.store(seq_lens + s, tl.load(seq_lens + s, mask=inside) + 1, mask=inside)
+    tl.store(next_positions + s, tl.load(next_positions + s, mask=inside) + 1, mask=inside)
+
+
+@triton.jit(do_not_specialize=["n"])
+def _next_slots(positions, slots, table, new, n, width, S: tl.constexpr):
+    """Where a position begins a block, the next of `new` goes into the sequence's table [S, width]."""
+    s = tl.arange(0, S)
+    inside = s < n
+    position = tl.load(positions + s, mask=inside, other=1)
+    place = s * width + position // _BLOCK_SIZE
+    begins = (position % _BLOCK_SIZE == 0) & inside
+    which = tl.cumsum(begins.to(tl.int32), axis=0) - 1
+    fresh = tl.load(new + which, mask=begins, other=0)
+    block = tl.where(begins, fresh, tl.load(table + place, mask=inside, other=0))
+    tl.store(table + place, block, mask=begins)
+    tl.store(slots + s, block * _BLOCK_SIZE + position % _BLOCK_SIZE, mask=inside)

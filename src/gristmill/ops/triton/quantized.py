@@ -1,0 +1,164 @@
+"""Matrices as kernels read them: floats, int8 or 4 bits with scales, turned into floats a tile at a time.
+
+What is stored is what the file says, number for number; only its order in memory is the kernels' (see
+`quantized_layout`). E experts (1 where there are none), R rows, K columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+FLOAT = tl.constexpr(0)
+INT8_ROWS = tl.constexpr(1)
+Q8_0 = tl.constexpr(2)
+Q4_0 = tl.constexpr(3)  # from here on two codes share a byte
+MXFP4 = tl.constexpr(4)
+
+GROUP = 32
+"""Columns that share a scale."""
+
+INTERPRETED = bool(triton.knobs.runtime.interpret)
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """w [E, rows, cols] and what is added to the products.
+
+    kind    FLOAT      codes float32, float16 or bfloat16 [E, rows, cols]
+            INT8_ROWS  codes int8 [E, rows, cols], scales float32 [E, rows]
+            Q8_0       codes int8 [E, rows, cols], scales float16 or float32 [E, rows, cols / 32]
+            Q4_0       codes uint8 [E, rows, 32 n] for n pairs of groups: byte 32 i + j holds column 64 i + j in its low
+                       bits and 64 i + 32 + j in its high ones; scales float16 [E, rows, 2 n]; where the last group has
+                       no partner, that is zeros
+            MXFP4      as Q4_0, scales uint8: exponents of 2, plus 127 (OCP Microscaling Formats v1.0)
+    bias    float32 [E, rows] or None
+    """
+
+    kind: int
+    codes: Tensor
+    scales: Tensor | None
+    bias: Tensor | None
+    n_cols: int
+
+    @property
+    def n_rows(self) -> int:
+        return self.codes.shape[1]
+
+    @property
+    def n_stored(self) -> int:
+        """Codes in a row: columns, or bytes of two."""
+        return self.codes.shape[2]
+
+    @property
+    def two_in_a_byte(self) -> bool:
+        return self.kind >= Q4_0.value
+
+    @property
+    def dot_type(self) -> tl.dtype:
+        """What tiles are multiplied in: bfloat16, which tensor cores like best and whose range nothing leaves; float32
+        where the matrix is that, or where Triton's interpreter would read bfloat16 as something else."""
+        return tl.float32 if INTERPRETED or self.codes.dtype == torch.float32 else tl.bfloat16
+
+
+@triton.jit
+def load_codes(codes, r, k, inside, n_stored):
+    """[R, K] codes of rows r [R] and stored columns k [K]."""
+    return tl.load(codes + r[:, None] * n_stored + k[None, :], mask=inside, other=0)
+
+
+@triton.jit
+def load_scales(scales, r, group, inside, n_groups, KIND: tl.constexpr):
+    """float32 [R, G] of rows r [R] and groups [G]; MXFP4's are halved, as its codes are doubled."""
+    s = tl.load(scales + r[:, None] * n_groups + group[None, :], mask=inside, other=0)
+    if KIND == MXFP4:
+        s = s.to(tl.int32)
+        bits = tl.where(s < 2, 0x200000 << s, (s - 1) << 23)  # 2^(s - 128), subnormal for the smallest two
+        return bits.to(tl.float32, bitcast=True)
+    else:
+        return s.to(tl.float32)
+
+
+@triton.jit
+def four_bits(nibbles, KIND: tl.constexpr):
+    """float32 of 4-bit codes: minus 8, or e2m1 doubled (0, 1, 2, 3, 4, 6, 8, 12 and their negatives)."""
+    n = nibbles.to(tl.int32)
+    if KIND == Q4_0:
+        return (n - 8).to(tl.float32)
+    else:
+        size, exponent = n & 1, (n >> 1) & 3
+        size = tl.where(exponent > 0, (size + 2) << tl.maximum(exponent - 1, 0), size)
+        return tl.where(n >= 8, -size, size).to(tl.float32)
+
+
+@triton.jit
+def scaled(values, s, R: tl.constexpr, K: tl.constexpr):
+    """values [R, K] times s [R, K / 32]."""
+    wide = tl.broadcast_to(tl.expand_dims(s, 2), (R, K // 32, 32))
+    return values * tl.reshape(wide, (R, K))
+
+
+@triton.jit
+def plain_tile(codes, scales, r, r_inside, k0, n_stored, KIND: tl.constexpr, R: tl.constexpr, K: tl.constexpr):
+    """[R, K] numbers of stored columns k0 .. k0 + K of a matrix with one column a code. INT8_ROWS is left unscaled."""
+    k = k0 + tl.arange(0, K)
+    tile = load_codes(codes, r, k, r_inside[:, None] & (k < n_stored)[None, :], n_stored)
+    if KIND == Q8_0:
+        group = k0 // 32 + tl.arange(0, K // 32)
+        n_groups = n_stored // 32
+        s = load_scales(scales, r, group, r_inside[:, None] & (group < n_groups)[None, :], n_groups, KIND)
+        return scaled(tile.to(tl.float32), s, R, K)
+    else:
+        return tile
+
+
+@triton.jit
+def paired_tiles(codes, scales, r, r_inside, k0, n_stored, KIND: tl.constexpr, R: tl.constexpr, K: tl.constexpr):
+    """Two tiles float32 [R, K] of bytes k0 .. k0 + K: what the low bits hold, and the high ones."""
+    k = k0 + tl.arange(0, K)
+    pairs = load_codes(codes, r, k, r_inside[:, None] & (k < n_stored)[None, :], n_stored)
+    pair = k0 // 32 + tl.arange(0, K // 32)
+    n_groups = n_stored // 16
+    inside = r_inside[:, None] & (2 * pair < n_groups)[None, :]
+    low = load_scales(scales, r, 2 * pair, inside, n_groups, KIND)
+    high = load_scales(scales, r, 2 * pair + 1, inside, n_groups, KIND)
+    return scaled(four_bits(pairs & 15, KIND), low, R, K), scaled(four_bits(pairs >> 4, KIND), high, R, K)
+
+
+@triton.jit
+def first_columns(k0, K: tl.constexpr):
+    """The columns [K] that the low bits of bytes k0 .. k0 + K hold; the high bits hold those 32 further."""
+    k = k0 + tl.arange(0, K)
+    return k // 32 * 64 + k % 32
+
+
+def rows(table: Matrix, indices: Tensor) -> Tensor:
+    """float32 [T, cols]: rows `indices` (int32 [T]) of a matrix without experts, bias left out."""
+    y = torch.empty((len(indices), table.n_cols), dtype=torch.float32, device=table.codes.device)
+    block = 1024 if table.n_stored >= 1024 else triton.next_power_of_2(max(32, table.n_stored))
+    grid = (len(indices), triton.cdiv(table.n_stored, block))
+    _rows[grid](y, indices, table.codes, table.scales, table.n_stored, table.n_cols, table.kind, block)
+    return y
+
+
+@triton.jit
+def _rows(y, indices, codes, scales, n_stored, n_cols, KIND: tl.constexpr, BLOCK: tl.constexpr):
+    t = tl.program_id(0).to(tl.int64)
+    r = tl.load(indices + t).to(tl.int64) + tl.zeros((1,), tl.int64)
+    every = r >= 0
+    k0 = tl.program_id(1) * BLOCK
+    if KIND >= Q4_0:
+        low, high = paired_tiles(codes, scales, r, every, k0, n_stored, KIND, 1, BLOCK)
+        k = first_columns(k0, BLOCK)
+        tl.store(y + t * n_cols + k[None, :], low, mask=(k < n_cols)[None, :])
+        tl.store(y + t * n_cols + k[None, :] + 32, high, mask=(k + 32 < n_cols)[None, :])
+    else:
+        tile = plain_tile(codes, scales, r, every, k0, n_stored, KIND, 1, BLOCK).to(tl.float32)
+        if KIND == INT8_ROWS:
+            tile = tile * tl.load(scales + r)[:, None]
+        k = k0 + tl.arange(0, BLOCK)
+        tl.store(y + t * n_cols + k[None, :], tile, mask=(k < n_cols)[None, :])

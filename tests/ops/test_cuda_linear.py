@@ -1,0 +1,131 @@
+"""Products with matrices of every number type on Triton's kernels, against the numpy reference."""
+
+# ruff: noqa: E402
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="the GPU's memory is torch's")
+pytest.importorskip("triton", reason="the GPU's kernels are Triton's")
+
+from device import DEVICE, off, on
+from random_weights import random_weight
+
+from gristmill.formats.checkpoint import Weight
+from gristmill.formats.dequantize import dequantize
+from gristmill.formats.qtypes import QType
+from gristmill.formats.quantize import quantize_at_load
+from gristmill.formats.quantize_rows import RowQuantizer
+from gristmill.ops.reference import ReferenceOps
+from gristmill.ops.triton.common import INTERPRETED
+from gristmill.ops.triton.linear import linear
+from gristmill.ops.triton.quantized import Matrix, rows
+from gristmill.ops.triton.quantized_layout import has_kernel, matrix_of
+
+REFERENCE = ReferenceOps()
+QUANTIZER = RowQuantizer(1)
+EXACT = 1e-6 if INTERPRETED else 1e-2
+"""A card rounds what it multiplies to bfloat16."""
+KEPT = [q for q in QType if has_kernel(random_weight(q, (1, 512)))]
+CONVERTED = [q for q in QType if q not in KEPT]
+
+
+def put(weights: list[Weight], bias: np.ndarray | None = None) -> Matrix:
+    return matrix_of(weights, bias, on, QUANTIZER)
+
+
+def worst(actual: torch.Tensor, expected: np.ndarray) -> float:
+    return float(np.abs(off(actual) - expected).max() / np.abs(expected).max())
+
+
+def columns(qtype: QType) -> int:
+    """Not a whole number of tiles, an odd number of groups where the type has groups of 32."""
+    return 52 if qtype.is_float else 512 if qtype in CONVERTED or qtype is QType.Q8_GROUPS else 288
+
+
+@pytest.mark.parametrize("qtype", list(QType), ids=lambda q: q.label)
+@pytest.mark.parametrize("n_tokens", [1, 2, 70])
+def test_linear(qtype: QType, n_tokens: int) -> None:
+    rng = np.random.default_rng(n_tokens)
+    x = rng.normal(size=(n_tokens, columns(qtype))).astype(np.float32)
+    weights = [random_weight(qtype, (n_rows, columns(qtype)), seed) for seed, n_rows in enumerate((70, 16, 3))]
+    bias = rng.normal(size=89).astype(np.float32)
+    expected = REFERENCE.linear(x, REFERENCE.put(weights, bias))
+    assert worst(linear(on(x), put(weights, bias)), expected) < (EXACT if qtype in KEPT else 1e-2)
+
+
+@pytest.mark.parametrize("qtype", [QType.BF16, QType.INT8_ROWS, QType.Q8_0, QType.MXFP4], ids=lambda q: q.label)
+def test_sums_split_over_columns(qtype: QType) -> None:
+    """As many as 16 programs for a row, the last with less to do; no bias."""
+    rng = np.random.default_rng(0)
+    weight = random_weight(qtype, (5, 4128))
+    for n_tokens in (1, 3):
+        x = rng.normal(size=(n_tokens, 4128)).astype(np.float32)
+        assert worst(linear(on(x), put([weight])), REFERENCE.linear(x, REFERENCE.put([weight]))) < EXACT
+
+
+def test_activations_of_bfloat16() -> None:
+    x = torch.randn((3, 96), generator=torch.Generator().manual_seed(0)).to(DEVICE, torch.bfloat16)
+    weight = random_weight(QType.Q8_0, (40, 96))
+    for n_tokens in (1, 3):
+        expected = REFERENCE.linear(off(x[:n_tokens]), REFERENCE.put([weight]))
+        assert worst(linear(x[:n_tokens], put([weight])), expected) < EXACT
+
+
+@pytest.mark.parametrize("qtype", [QType.BF16, QType.INT8_ROWS, QType.MXFP4], ids=lambda q: q.label)
+def test_neighbours_change_no_bit(qtype: QType) -> None:
+    """A token's sums are the same beside any others of a step. (The interpreter's products depend on a tile's width
+    and on a token's place in it, so that here both are the same.)"""
+    rng = np.random.default_rng(0)
+    w = put([random_weight(qtype, (70, 544))], rng.normal(size=70).astype(np.float32))
+    x = on(rng.normal(size=(64, 544)).astype(np.float32))
+    assert torch.equal(linear(x[:40], w), linear(x, w)[:40])
+    assert torch.equal(linear(x[:3], w), linear(x[:16], w)[:3])
+
+
+@pytest.mark.parametrize("qtype", list(QType), ids=lambda q: q.label)
+def test_rows_are_those_of_the_file(qtype: QType) -> None:
+    weight = random_weight(qtype, (37, columns(qtype)))
+    tokens = np.array([0, 36, 5, 5, 17], np.int32)
+    expected = dequantize(weight)[tokens]
+    actual = off(rows(put([weight]), on(tokens)))
+    if qtype in KEPT:
+        np.testing.assert_array_equal(actual, expected)
+    else:
+        assert np.abs(actual - expected).max() <= np.abs(expected).max() / 200
+
+
+@pytest.mark.parametrize("qtype", [QType.F16, QType.Q8_0, QType.INT8_ROWS, QType.Q8_GROUPS, QType.MXFP4_SPLIT])
+def test_rows_in_another_order(qtype: QType) -> None:
+    order = np.array([5, 2, 8, 8, 0], np.int32)
+    weight = random_weight(qtype, (9, 192))
+    taken = weight.take_rows(order)
+    actual = off(rows(put([taken]), torch.arange(5, dtype=torch.int32, device=DEVICE)))
+    np.testing.assert_array_equal(actual, dequantize(weight)[order])
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_every_number_of_four_bits() -> None:
+    """All scales of MXFP4, the subnormal ones too, times all codes."""
+    codes = np.tile(np.arange(0, 256, 17, dtype=np.uint8), 255)  # each of the 16 twice
+    weight = Weight("w", codes, QType.MXFP4_SPLIT, (255, 32), np.arange(255, dtype=np.uint8))  # 255 means NaN
+    actual = off(rows(put([weight]), torch.arange(255, dtype=torch.int32, device=DEVICE)))
+    np.testing.assert_array_equal(actual, dequantize(weight))
+
+
+def test_types_that_differ_are_stacked_as_floats() -> None:
+    mixed = [random_weight(QType.Q8_0, (8, 64)), random_weight(QType.F32, (4, 64), 1)]
+    expected = np.concatenate([dequantize(weight) for weight in mixed])
+    np.testing.assert_array_equal(off(rows(put(mixed), torch.arange(12, dtype=torch.int32, device=DEVICE))), expected)
+    halves = put([random_weight(QType.Q8_0, (8, 64)), random_weight(QType.F16, (4, 64), 1)])
+    assert halves.codes.dtype is torch.bfloat16
+
+
+@pytest.mark.parametrize("target", [QType.INT8_ROWS, QType.Q8_0, QType.Q4_0, QType.MXFP4], ids=lambda q: q.label)
+def test_quantized_at_load(target: QType) -> None:
+    weight = quantize_at_load(random_weight(QType.BF16, (20, 96)), target)
+    expected = REFERENCE.put([weight]).w
+    np.testing.assert_array_equal(
+        off(rows(put([weight]), torch.arange(20, dtype=torch.int32, device=DEVICE))), expected
+    )

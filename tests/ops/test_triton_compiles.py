@@ -1,0 +1,30 @@
+"""Kernels compile for the card they are meant for, and fit it, which no interpreter tells."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton.backends.nvidia")
+TESTS = Path(__file__).parents[1]
+SHARED_BYTES = 99 * 1024
+"""What a program may have on consumer cards since 2020; an H200 has more."""
+
+
+def test_kernels_compile_for_an_h200() -> None:
+    environment = os.environ | {"TRITON_INTERPRET": "0", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-W", "ignore", str(TESTS / "compile_kernels.py")]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    kernels = json.loads(done.stdout)
+    expected = {"_rms_norm", "_store_qkv", "_attend_split", "_combine", "_attend", "_tabulate", "_choose", "_find_top"}
+    assert {kernel["name"] for kernel in kernels} >= expected
+    for kernel in kernels:
+        assert kernel["stack_bytes"] == 0, f"{kernel['name']} does not fit its registers"
+        assert kernel["shared_bytes"] <= SHARED_BYTES, kernel["name"]
+        assert kernel["name"] != "_attend" or kernel["tensor_cores"] == ["wgmma"]
