@@ -49,10 +49,8 @@ def download(dataset: str) -> list[Path]:
     if dataset not in _DATASETS:
         raise ValueError(f"--dataset {dataset} is unknown; known: {', '.join(_DATASETS)}")
     repository, names = _DATASETS[dataset]
-    try:
-        from huggingface_hub import hf_hub_download
-    except ImportError:
-        raise ValueError(f"--dataset {dataset} needs huggingface_hub: pip install 'gristmill[train]'") from None
+    from huggingface_hub import hf_hub_download
+
     try:
         return [Path(hf_hub_download(repository, name, repo_type="dataset")) for name in names]
     except Exception as error:  # the library raises its own, those of its HTTP client and OSError
