@@ -1,0 +1,1 @@
+"""How well a server of OpenAI's API serves: prompts, load, what came when, and what that means. It knows no server."""
