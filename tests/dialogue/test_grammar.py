@@ -15,11 +15,11 @@ from dialogue.helpers import Bytes, Parsed, put_together
 
 from gristmill import LLM, SamplingParams
 from gristmill.dialogue.deepseek import CALL, CALLS, END_CALL, END_CALLS, SEP
-from gristmill.dialogue.grammar import tool_grammar
+from gristmill.dialogue.grammar import answer_grammar
 from gristmill.dialogue.harmony import TEXTS
 from gristmill.dialogue.parsers import make_parser
 from gristmill.dialogue.reader import DialogueReader
-from gristmill.dialogue.types import AUTO, ChoiceMode, Delta, Tool, ToolChoice
+from gristmill.dialogue.types import AUTO, ChoiceMode, Delta, Thought, Tool, ToolChoice
 from gristmill.engine.guide import GuideCompiler, GuideError
 
 CITY = {
@@ -87,7 +87,10 @@ def test_forced_answers_are_calls(kind: str, n_special: int, thinks: bool) -> No
     for choice, parallel in ((REQUIRED, True), (REQUIRED, False), (NAMED, True)):
         several = choice is REQUIRED and parallel and kind != "harmony"
         options: dict[str, Any] = {"parallel": parallel, "starts_in_reasoning": starts}
-        grammar = tool_grammar(kind, TOOLS, choice, special_tokens=tokenizer.special_ids, **options)
+        thought = Thought.OPEN if starts else Thought.POSSIBLE
+        grammar = answer_grammar(
+            kind, None, TOOLS, choice, parallel=parallel, special_tokens=tokenizer.special_ids, thought=thought
+        )
         for seed in range(6):
             if not thinks:  # the walk would think at random, and not come to an end
                 first = {"qwen": "<tool_call>", "deepseek": CALLS, "llama": "{", "harmony": "<|channel|>commentary"}
@@ -111,7 +114,7 @@ def llm(tmp_path_factory: pytest.TempPathFactory) -> LLM:
 @pytest.mark.parametrize("kind", ["qwen", "deepseek", "llama"])
 def test_a_model_is_forced_to_call(llm: LLM, kind: str) -> None:
     """Through the engine. A thought of a random model does not end, so some answers are cut short."""
-    grammar = tool_grammar(kind, TOOLS, REQUIRED, parallel=False, special_tokens=llm.tokenizer.special_ids)
+    grammar = answer_grammar(kind, None, TOOLS, REQUIRED, parallel=False, special_tokens=llm.tokenizer.special_ids)
     asked = [
         SamplingParams(temperature=1.5, seed=seed, max_tokens=400, structured_outputs=grammar) for seed in range(12)
     ]
@@ -128,20 +131,22 @@ def test_a_model_is_forced_to_call(llm: LLM, kind: str) -> None:
 
 
 def test_nothing_is_forced_where_nothing_has_to_be() -> None:
-    assert tool_grammar("qwen", TOOLS, AUTO) is None
-    assert tool_grammar("qwen", TOOLS, ToolChoice(ChoiceMode.NONE)) is None
+    assert answer_grammar("qwen", None, TOOLS, AUTO) is None
+    assert answer_grammar("qwen", None, TOOLS, ToolChoice(ChoiceMode.NONE)) is None
 
 
 def test_what_cannot_be_forced_is_refused() -> None:
     with pytest.raises(ValueError, match="no calls that could be forced"):
-        tool_grammar("plain", TOOLS, REQUIRED)
+        answer_grammar("plain", None, TOOLS, REQUIRED)
     with pytest.raises(ValueError, match="calls none of the 0 tools"):
-        tool_grammar("qwen", (), REQUIRED)
+        answer_grammar("qwen", None, (), REQUIRED)
     with pytest.raises(ValueError, match="get_rich"):
-        tool_grammar("qwen", TOOLS, ToolChoice(ChoiceMode.NAMED, "get_rich"))
+        answer_grammar("qwen", None, TOOLS, ToolChoice(ChoiceMode.NAMED, "get_rich"))
     tokenizer = Bytes(["</s>"])
     compiler = GuideCompiler(tokenizer, tokenizer.vocab_size, tokenizer.eos_ids)
-    bad = tool_grammar("qwen", [Tool("f", "", {"type": "object", "properties": {"a": {"pattern": "("}}})], REQUIRED)
+    bad = answer_grammar(
+        "qwen", None, [Tool("f", "", {"type": "object", "properties": {"a": {"pattern": "("}}})], REQUIRED
+    )
     assert bad is not None
     with pytest.raises(GuideError):
         compiler.compile(bad)

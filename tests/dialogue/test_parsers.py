@@ -8,11 +8,12 @@ import time
 from typing import Any
 
 import pytest
-from dialogue.helpers import TIME, TOOLS, WEATHER, Parsed, parse, put_together
+from dialogue.helpers import TIME, TOOLS, WEATHER, Bytes, Parsed, parse, put_together
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gristmill.dialogue.parsers import make_parser
+from gristmill.dialogue.reader import DialogueReader
 from gristmill.dialogue.types import ChoiceMode, Tool, ToolCallArguments, ToolCallStart, ToolChoice
 
 PARIS = '{"city": "Paris"}'
@@ -244,6 +245,30 @@ def test_golden_transcripts_split_everywhere(case: str) -> None:
         places = sorted(rng.choices(range(len(text) + 1), k=rng.randrange(2, 8)))
         pieces = [text[a:b] for a, b in zip([0, *places], [*places, len(text)], strict=True)]
         assert tuple_of(parse(kind, pieces, starts_in_reasoning=thinking)) == expected, pieces
+
+
+class TwoTokens(Bytes):
+    """A text in two tokens, cut anywhere: within a character, too."""
+
+    def __init__(self, data: bytes, at: int) -> None:
+        super().__init__([])
+        self._bytes = {0: data[:at], 1: data[at:]}
+
+
+@pytest.mark.parametrize("case", GOLDEN)
+def test_golden_transcripts_split_at_every_byte(case: str) -> None:
+    """From tokens: in two that meet at any byte, and in one for each byte."""
+    kind, text, thinking, expected = GOLDEN[case]
+    data = text.encode()
+
+    def read(tokenizer: Bytes, ids: list[int]) -> Parsed:
+        reader = DialogueReader(tokenizer, make_parser(kind, tools=TOOLS, starts_in_reasoning=thinking))
+        deltas = [delta for token_id in ids for delta in reader.push(token_id)]
+        return put_together(deltas + reader.finish())
+
+    for at in range(len(data) + 1):
+        assert tuple_of(read(TwoTokens(data, at), [0, 1])) == expected, at
+    assert tuple_of(read(Bytes([]), list(data))) == expected
 
 
 @pytest.mark.parametrize("kind", CALL)

@@ -568,3 +568,18 @@ def test_jinja_is_imported_with_the_first_rendering() -> None:
         "t.render([{'role': 'user', 'content': 'x'}]); assert 'jinja2' in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("missing", [{}, {"content": None}])
+def test_calls_without_text(missing: dict[str, Any]) -> None:
+    """As OpenAI's clients give answers back: some templates look into the content, others ask whether there is one."""
+    call = {"type": "function", "function": {"name": "f", "arguments": "{}"}}
+    chat = [{"role": "user", "content": "hi"}, {"role": "assistant", "tool_calls": [call], **missing}]
+    looks = ChatTemplate(
+        "{% for m in messages %}{% if '</think>' not in m.content %}[{{ m.content }}]{% endif %}{% endfor %}"
+    )
+    asks = ChatTemplate(
+        "{% for m in messages %}{% if m['content'] is not none %}[{{ m.content }}]{% endif %}{% endfor %}"
+    )
+    assert "".join(text for text, _ in looks.render(chat)) == "[hi][]"
+    assert "".join(text for text, _ in asks.render(chat)) == "[hi]"

@@ -243,25 +243,28 @@ def peak_mb(work: Callable[[], object]) -> float:
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_bombs_end_in_time_and_memory(name: str) -> None:
+    """The time is that which the thread computes, so that a busy machine changes nothing."""
+
     def explode() -> None:
-        start = time.perf_counter()
+        start = time.thread_time()
         with pytest.raises(TemplateError, match=r"^chat template: "):
             render(BOMBS[name])
-        assert time.perf_counter() - start < SECONDS
+        assert time.thread_time() - start < SECONDS
 
     assert peak_mb(explode) < 200
 
 
 def test_other_threads_go_on() -> None:
-    """While a bomb goes off, another thread is never kept waiting for long."""
+    """While a bomb goes off, another thread is never kept waiting for long: measured by what the process computes
+    meanwhile, which does not grow while a busy machine computes for others."""
     longest, done = 0.0, threading.Event()
 
     def beat() -> None:
         nonlocal longest
-        last = time.perf_counter()
+        last = time.process_time()
         while not done.is_set():
             time.sleep(0.001)
-            now = time.perf_counter()
+            now = time.process_time()
             longest, last = max(longest, now - last), now
 
     thread = threading.Thread(target=beat)
@@ -271,4 +274,4 @@ def test_other_threads_go_on() -> None:
             render(BOMBS[name])
     done.set()
     thread.join()
-    assert longest < 0.75  # a busy machine takes its share; unbounded, a bomb would take many seconds
+    assert 0 < longest < 0.75  # unbounded, a bomb would take many seconds

@@ -1,100 +1,141 @@
-"""Forced calls: tool_choice -> a grammar of answers that call, each format in its own way. It knows no vocabulary but
-which marks are special tokens."""
+"""What an answer may be -> a grammar of all that is generated: a thought, then calls, or a text that is constrained,
+each format in its own way. It knows no vocabulary but which marks are special tokens."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 from gristmill.dialogue import deepseek, harmony, qwen, tagged
-from gristmill.dialogue.types import ChoiceMode, Kind, Tool, ToolChoice
-from gristmill.types import StructuredOutputsParams
+from gristmill.dialogue.types import AUTO, ChoiceMode, Kind, Thought, Tool, ToolChoice
+from gristmill.types import Frame, StructuredOutputsParams
 
 _HARMONY = harmony.TEXTS
 _LINE = "\n"
 _NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
-def tool_grammar(
+def answer_grammar(
     kind: Kind | str,
-    tools: Sequence[Tool],
-    tool_choice: ToolChoice,
+    answer: StructuredOutputsParams | None = None,
+    tools: Sequence[Tool] = (),
+    tool_choice: ToolChoice = AUTO,
     *,
     parallel: bool = True,
     special_tokens: Collection[str] = (),
-    starts_in_reasoning: bool = False,
+    thought: Thought = Thought.POSSIBLE,
 ) -> StructuredOutputsParams | None:
-    """What makes an answer call: a thought where the format has one, then calls whose arguments keep to their schemas.
+    """What makes an answer call where it has to, and otherwise keep to `answer` unless it calls. None: all is free.
 
-    tool_choice          for AUTO and NONE there is nothing to force: None. A NAMED function is called once
-    parallel             REQUIRED: one call or more; False: one. Harmony's answers end with the first
-    special_tokens       texts of the vocabulary's special tokens (`Tokenizer.special_ids`): such marks are no text
-    starts_in_reasoning  the prompt has opened the thought: see `ends_in_thinking`
-    What comes out is what `make_parser` of the same kind reads as calls and, before them, reasoning. Raises ValueError
-    for tools that are missing, and for PLAIN, which has no calls. Schemas are checked where the grammar is compiled.
+    A thought, where the format has one, is free text; what is constrained begins after it. What comes out is what
+    `make_parser` of the same kind (`constrained` where there is an `answer`) reads as reasoning, and then as calls
+    whose arguments keep to their schemas, or as content that keeps to `answer` to the letter.
+
+    answer          of the content. A Lark grammar is the content as the model writes it: line ends after a thought are
+                    left out, and where the model may think or not it describes the thought too. It has no calls beside
+    tool_choice     REQUIRED or NAMED: an answer calls, and `answer` has no say. A NAMED function is called once
+    parallel        one call or more; False: one. Harmony's answers end with the first
+    special_tokens  texts of the vocabulary's special tokens (`Tokenizer.special_ids`): such marks are no text
+    Raises ValueError for tools that are missing, for PLAIN, which has no calls, and for a Lark grammar beside tools.
+    Schemas are checked where the grammar is compiled.
     """
-    if tool_choice.mode in (ChoiceMode.AUTO, ChoiceMode.NONE):
-        return None
-    wanted = [tool for tool in tools if tool_choice.name in (None, tool.name)]
-    if not wanted:
-        raise ValueError(f"tool_choice: {tool_choice.name or tool_choice.mode!s} calls none of the {len(tools)} tools")
-    several = parallel and tool_choice.mode is ChoiceMode.REQUIRED
-    writer = _Writer(frozenset(special_tokens), wanted, several, starts_in_reasoning)
-    match Kind(kind):
-        case Kind.QWEN:
-            rules = writer.qwen()
-        case Kind.DEEPSEEK:
-            rules = writer.deepseek()
-        case Kind.LLAMA:
-            rules = writer.llama()
-        case Kind.HARMONY:
-            rules = writer.harmony()
-        case Kind.PLAIN:
+    kind = Kind(kind)
+    forced = tool_choice.mode in (ChoiceMode.REQUIRED, ChoiceMode.NAMED)
+    wanted = [] if tool_choice.mode is ChoiceMode.NONE else [t for t in tools if tool_choice.name in (None, t.name)]
+    several = parallel and tool_choice.mode is not ChoiceMode.NAMED
+    writer = _Writer(frozenset(special_tokens), wanted, several, thought)
+    if forced:
+        if not wanted:
+            named = tool_choice.name or str(tool_choice.mode)
+            raise ValueError(f"tool_choice: {named} calls none of the {len(tools)} tools")
+        if kind is Kind.PLAIN:
             raise ValueError("tool_choice: this model's chat format has no calls that could be forced; give 'auto'")
-    return StructuredOutputsParams(grammar="\n".join([*rules, *writer.arguments()]) + "\n")
+        return StructuredOutputsParams(grammar=writer.write(kind, "calls"))
+    if answer is None or kind is Kind.PLAIN:
+        return answer
+    if answer.grammar is not None and wanted:
+        raise ValueError("structured_outputs.grammar: cannot be kept together with tools; leave one out")
+    if kind is Kind.HARMONY and thought is Thought.NONE:  # it goes on within a message
+        return answer
+    if answer.grammar is not None and kind is not Kind.HARMONY and thought is not Thought.OPEN:
+        return answer
+    ends = "calls | @answer" if wanted else "@answer"
+    return replace(answer, frame=Frame(writer.write(kind, ends), _not_answer(kind, bool(wanted), thought)))
+
+
+def _not_answer(kind: Kind, calls: bool, thought: Thought) -> str | None:
+    """What a parser would take for a thought or a call, and line ends that it leaves out after a thought."""
+    if kind not in (Kind.QWEN, Kind.DEEPSEEK):
+        return None
+    openings = {Kind.QWEN: (qwen.OPEN,), Kind.DEEPSEEK: (deepseek.CALLS, deepseek.CALL)}[kind] if calls else ()
+    marks = (*openings, *(() if thought is Thought.OPEN else (tagged.THINK,)))
+    found = [r"[ \t\r\n]*(?:" + "|".join(map(re.escape, marks)) + ")"] if marks else []
+    found += [] if thought is Thought.NONE else [r"[\r\n]"]
+    return "(?:" + "|".join(found) + ")(?s:.*)"
 
 
 class _Writer:
     """Rules in Lark, as llguidance understands it."""
 
-    def __init__(
-        self, special: frozenset[str], tools: Sequence[Tool], several: bool, starts_in_reasoning: bool
-    ) -> None:
+    def __init__(self, special: frozenset[str], tools: Sequence[Tool], several: bool, thought: Thought) -> None:
         self._special = special
         self._tools = tools
         self._several = several
-        self._starts_in_reasoning = starts_in_reasoning
+        self._thought = thought
 
-    def qwen(self) -> list[str]:
+    def write(self, kind: Kind, ends: str) -> str:
+        """ends: what may follow the thought, "calls" among it or not."""
+        thoughts = kind in (Kind.QWEN, Kind.DEEPSEEK) and self._thought is not Thought.NONE
+        match kind:
+            case Kind.QWEN:
+                rules = self._qwen()
+            case Kind.DEEPSEEK:
+                rules = self._deepseek()
+            case Kind.LLAMA:
+                rules = self._llama_beside_an_answer() if "@answer" in ends else self._llama()
+            case _:
+                return "\n".join(self._harmony(ends)) + "\n"
+        start = {Thought.OPEN: "thought GAP ", Thought.POSSIBLE: "(thought GAP)? "}[self._thought] if thoughts else ""
+        calls = rules if self._tools else []
+        return "\n".join([f"start: {start}({ends})", *calls, *(self._thought_rules() if thoughts else [])]) + "\n"
+
+    def _arguments(self) -> list[str]:
+        return [f"args_{i}: %json {json.dumps(_schema(tool))}" for i, tool in enumerate(self._tools)]
+
+    def _qwen(self) -> list[str]:
         names = self._names('\n{"name": "', '", "arguments": ', "}\n")
         call = f"call: {self._mark(qwen.OPEN)} ({names}) {self._mark(qwen.CLOSE)}"
-        calls = self._calls(_LINE)
-        return [f"start: {self._thought()} {calls}", call, *self._thought_rules()]
+        return [f"calls: {self._calls(_LINE)}", call, *self._arguments()]
 
-    def deepseek(self) -> list[str]:
+    def _deepseek(self) -> list[str]:
         begin = " ".join([self._mark(deepseek.CALL), '"function"', self._mark(deepseek.SEP)])
         names = self._names("", "\n```json\n", "\n```")
         call = f"call: {begin} ({names}) {self._mark(deepseek.END_CALL)}"
         calls = f"{self._mark(deepseek.CALLS)} {self._calls(_LINE)} {self._mark(deepseek.END_CALLS)}"
-        return [f"start: {self._thought()} {calls}", call, *self._thought_rules()]
+        return [f"calls: {calls}", call, *self._arguments()]
 
-    def llama(self) -> list[str]:
+    def _llama(self) -> list[str]:
         names = self._names('{"name": "', '", "parameters": ', "}")
-        calls = self._calls("; ")
-        return [f"start: {calls}", f"call: {names}"]
+        return [f"calls: {self._calls('; ')}", f"call: {names}", *self._arguments()]
 
-    def harmony(self) -> list[str]:
+    def _llama_beside_an_answer(self) -> list[str]:
+        """Calls as JSON: the answer may be JSON too, and of pieces that begin alike the longest would be taken."""
+        names = " | ".join(f"call_{i}" for i in range(len(self._tools)))
+        calls = [f"call_{i}: %json {json.dumps(_call_schema(tool))}" for i, tool in enumerate(self._tools)]
+        return [f"calls: {self._calls('; ')}", f"call: {names}", *calls]
+
+    def _harmony(self, ends: str) -> list[str]:
         start, end, message = _HARMONY[harmony.START], _HARMONY[harmony.END], _HARMONY[harmony.MESSAGE]
         channel, constrain = _HARMONY[harmony.CHANNEL], _HARMONY[harmony.CONSTRAIN]
         heads = [_quote(f"commentary to=functions.{tool.name} ") for tool in self._tools]
         calls = " | ".join(f'{head} {constrain} "json" {message} args_{i}' for i, head in enumerate(heads))
         thought = f'{channel} "analysis" {message} TEXT {end} {start} "assistant"'
-        return [f"start: thought* {channel} ({calls})", f"thought: {thought}", "TEXT: /(?s:.*)/"]
-
-    def arguments(self) -> list[str]:
-        """A rule for each tool's arguments."""
-        return [f"args_{i}: %json {json.dumps(_schema(tool))}" for i, tool in enumerate(self._tools)]
+        ends = ends.replace("@answer", f'"final" {message} @answer')
+        rules = [f"start: thought* {channel} ({ends})", f"thought: {thought}", "TEXT: /(?s:.*)/"]
+        return [*rules, f"calls: {calls}", *self._arguments()] if self._tools else rules
 
     def _names(self, before: str, between: str, after: str) -> str:
         """Alternatives, one a tool: its name and its arguments with texts around them."""
@@ -108,19 +149,38 @@ class _Writer:
     def _mark(self, text: str) -> str:
         return text if text in self._special else _quote(text)
 
-    def _thought(self) -> str:
-        return "thought GAP" if self._starts_in_reasoning else "(thought GAP)?"
-
     def _thought_rules(self) -> list[str]:
-        opening = "" if self._starts_in_reasoning else f"{self._mark(tagged.THINK)} "
+        """A parser ends the thought at the first closing tag, whether it is a special token or spelled."""
+        opening = "" if self._thought is Thought.OPEN else f"{self._mark(tagged.THINK)} "
         gap = "GAP: /\\n{0,2}/"
         if tagged.END_THINK in self._special:
-            return [f"thought: {opening}TEXT {tagged.END_THINK}", "TEXT: /(?s:.*)/", gap]
+            text = r"TEXT: /(?s:.*)/ & ~/(?s:.*)<\/think>(?s:.*)/"
+            return [f"thought: {opening}TEXT {tagged.END_THINK}", text, gap]
         return [f"thought: {opening}closed", "closed[lazy]: /(?s:.*)<\\/think>/", gap]
 
 
 def _schema(tool: Tool) -> dict[str, Any]:
     return {**tool.parameters, "type": "object"} if tool.parameters else _NO_ARGUMENTS
+
+
+def _call_schema(tool: Tool) -> dict[str, Any]:
+    """Of a whole call in Llama's words."""
+    parameters = _moved(_schema(tool), "#/properties/parameters")
+    properties = {"name": {"const": tool.name}, "parameters": parameters}
+    return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
+
+
+def _moved(schema: Any, where: str) -> Any:
+    """A schema that is now a part of another: its references begin there."""
+    if isinstance(schema, list):
+        return [_moved(item, where) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    reference = schema.get("$ref")
+    moved = {name: _moved(value, where) for name, value in schema.items()}
+    if isinstance(reference, str) and reference.startswith("#"):
+        moved["$ref"] = where + reference[1:]
+    return moved
 
 
 def _quote(text: str) -> str:

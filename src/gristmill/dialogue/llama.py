@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from gristmill.dialogue.calls import Call, State
 from gristmill.dialogue.output import SPACE, Answer, Marks, skip_space
+from gristmill.dialogue.steps import SteppingParser
 from gristmill.dialogue.types import Delta
 
 PYTHON: Final = "<|python_tag|>"
@@ -20,17 +21,15 @@ _BUILTIN: Final = re.compile(r"([^\s(]+)\.call\(\s*+")
 _ARGUMENT: Final = re.compile(r"""(\w++)\s*+=\s*+("(?:[^"\\]|\\.)*+"|[^\s"',()=]++)\s*+(,\s*+|(?=\)))""", re.DOTALL)
 
 
-class LlamaParser:
+class LlamaParser(SteppingParser):
     """See `Parser`. An object is a call where it begins a line outside fenced code, or follows `<|python_tag|>` or
     another call (and perhaps a semicolon), and has a name that may be called before its parameters, or after them.
 
     After `<|python_tag|>`, `name.call(key="value")` is a call of a tool of that name; other code is content.
     """
 
-    def __init__(self, answer: Answer) -> None:
-        self._answer = answer
-        self._step = self._line
-        self._rest = ""
+    def __init__(self, answer: Answer, *, constrained: bool = False) -> None:
+        super().__init__(answer, self._line, constrained=constrained)
         self._n_ticks = 0
         self._in_fence = False
         self._raw: list[str] = []  # before an object, and gone with it if it is a call
@@ -42,17 +41,6 @@ class LlamaParser:
     @property
     def marks(self) -> Set[str]:
         return frozenset([PYTHON])
-
-    def push(self, token_id: int, text: str) -> list[Delta]:
-        text, self._rest = self._rest + text, ""
-        at = 0
-        while at < len(text):
-            before, step = at, self._step
-            at = self._step(text, at)
-            if at == before and step == self._step:
-                break  # it waits for more
-        self._rest = text[at:]
-        return self._answer.take()
 
     def finish(self) -> list[Delta]:
         content = self._answer.content
@@ -76,6 +64,9 @@ class LlamaParser:
             return end
         if text[at] == "{" and not self._in_fence and not self._n_ticks and self._answer.names:
             return self._open(at)
+        if self._constrained:
+            self._step = self._verbatim
+            return at
         if text[at] == "`":
             self._n_ticks += 1
             self._answer.content.push("`")
@@ -113,11 +104,14 @@ class LlamaParser:
             self._raw.clear()
         if state is State.READING:
             return at
-        held = "".join(self._raw) + self._call.held
+        held, begun = "".join(self._raw) + self._call.held, self._call.begun
         self._raw.clear()
         self._call = None
         if state is State.DONE:
             self._step = self._between
+        elif self._constrained:
+            self._answer.content.push(held)
+            self._step = self._nothing if begun else self._verbatim
         else:
             self._answer.content.push(held)
             last_line = held.rpartition("\n")

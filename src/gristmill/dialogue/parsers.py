@@ -22,6 +22,7 @@ def make_parser(
     tool_choice: ToolChoice = AUTO,
     parallel: bool = True,
     starts_in_reasoning: bool = False,
+    constrained: bool = False,
     new_id: Callable[[], str] = new_call_id,
 ) -> Parser:
     """A parser for one answer.
@@ -30,17 +31,19 @@ def make_parser(
     tools, tool_choice   what may be called: all of the tools, the one that is named, or none. Other calls are content
     parallel             False: calls after the first are content
     starts_in_reasoning  the prompt has opened the thought (`ends_in_thinking`); Harmony's answers say it themselves
+    constrained          the answer keeps to an `answer_grammar`: it begins with a call, or it is content to its end
     new_id               makes the calls' ids
     Raises ValueError for a kind that there is not.
     """
     answer = Answer(callable_names(tools, tool_choice), parallel=parallel, new_id=new_id)
+    how = {"starts_in_reasoning": starts_in_reasoning, "constrained": constrained}
     match Kind(kind):
         case Kind.QWEN:
-            return TaggedParser(answer, HermesSyntax(answer), starts_in_reasoning=starts_in_reasoning)
+            return TaggedParser(answer, HermesSyntax(answer), **how)
         case Kind.DEEPSEEK:
-            return TaggedParser(answer, DeepSeekSyntax(answer), starts_in_reasoning=starts_in_reasoning)
+            return TaggedParser(answer, DeepSeekSyntax(answer), **how)
         case Kind.LLAMA:
-            return LlamaParser(answer)
+            return LlamaParser(answer, constrained=constrained)
         case Kind.HARMONY:
             return HarmonyParser(answer)
         case Kind.PLAIN:

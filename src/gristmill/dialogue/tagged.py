@@ -7,6 +7,7 @@ from typing import Final, Protocol
 
 from gristmill.dialogue.calls import State
 from gristmill.dialogue.output import LINE_ENDS, SPACE, Answer, Marks, skip_space
+from gristmill.dialogue.steps import SteppingParser
 from gristmill.dialogue.types import Delta
 
 THINK: Final = "<think>"
@@ -41,19 +42,17 @@ class Syntax(Protocol):
         ...
 
 
-class TaggedParser:
+class TaggedParser(SteppingParser):
     """See `Parser`. `<think>` opens a thought at the beginning alone; later, and where it is never opened, the tags of
     a thought are content. A thought that is not closed lasts to the end. What a thought says calls nothing.
 
     starts_in_reasoning  the prompt has opened the thought: see `ends_in_thinking`
     """
 
-    def __init__(self, answer: Answer, syntax: Syntax, *, starts_in_reasoning: bool) -> None:
-        self._answer = answer
+    def __init__(self, answer: Answer, syntax: Syntax, *, starts_in_reasoning: bool, constrained: bool = False) -> None:
+        super().__init__(answer, self._first, constrained=constrained)
         self._syntax = syntax
         self._in_thought = starts_in_reasoning
-        self._step = self._first
-        self._rest = ""  # what was held back of the text, short
         self._space: list[str] = []
         self._first_marks = Marks(THINK)
         self._end_mark = Marks(END_THINK)
@@ -63,17 +62,6 @@ class TaggedParser:
     @property
     def marks(self) -> Set[str]:
         return self._marks
-
-    def push(self, token_id: int, text: str) -> list[Delta]:
-        text, self._rest = self._rest + text, ""
-        at = 0
-        while at < len(text):
-            before, step = at, self._step
-            at = self._step(text, at)
-            if at == before and step == self._step:
-                break  # it waits for more
-        self._rest = text[at:]
-        return self._answer.take()
 
     def finish(self) -> list[Delta]:
         rest, self._rest = self._rest, ""
@@ -109,7 +97,7 @@ class TaggedParser:
             self._step = self._thought
         else:
             self._answer.content.push("".join(self._space))
-            self._step = self._content
+            self._step = self._after_thought
         self._space.clear()
 
     def _thought(self, text: str, at: int) -> int:
@@ -118,8 +106,18 @@ class TaggedParser:
         if mark:
             self._answer.reasoning.cut("")
             self._answer.content.cut(LINE_ENDS)
-            self._step = self._content
+            self._step = self._after_thought
         return end + len(mark)
+
+    def _after_thought(self, text: str, at: int) -> int:
+        if not self._constrained:
+            self._step = self._content
+            return at
+        end = skip_space(text, at)
+        self._answer.content.push(text[at:end])
+        if end < len(text) and not self._openings.may_begin(text, end):
+            self._step = self._content if self._openings.at(text, end) and self._answer.names else self._verbatim
+        return end
 
     def _content(self, text: str, at: int) -> int:
         end, mark = self._openings.find(text, at)

@@ -18,6 +18,14 @@ class Kind(StrEnum):
     HARMONY = "harmony"
 
 
+class Thought(StrEnum):
+    """Where an answer stands with its thought when it begins: it has begun, it may come, or none may come any more."""
+
+    OPEN = "open"
+    POSSIBLE = "possible"
+    NONE = "none"
+
+
 @dataclass(frozen=True, slots=True)
 class ReasoningDelta:
     """More of what the model thinks before it answers."""

@@ -47,7 +47,7 @@ def build(parts: Many[Part], ops: Ops, adjusters: Mapping[int, Adjuster] = _NONE
         slots=tuple(array(_slots(parts, lens, group), np.int32) for group in groups),
         query_start=array(starts, np.int32),
         seq_lens=array(lens, np.int32),
-        block_tables=tuple(ops.array(_tables(parts, lens, group)) for group in groups),
+        block_tables=tuple(ops.array(_tables(parts, lens, group, ops.least_blocks)) for group in groups),
         sample_rows=array(rows, np.int32),
         temperature=array([p.temperature for p in params], np.float32),
         top_k=array([p.top_k for p in params], np.int32),
@@ -67,8 +67,8 @@ def _slots(parts: Many[Part], lens: list[int], group: int) -> list[int]:
     return slots
 
 
-def _tables(parts: Many[Part], lens: list[int], group: int) -> NDArray[np.int32]:
-    width = 1 << (-(-max(lens) // BLOCK_SIZE) - 1).bit_length()  # few widths, so that steps have few shapes
+def _tables(parts: Many[Part], lens: list[int], group: int, least: int) -> NDArray[np.int32]:
+    width = max(least, 1 << (-(-max(lens) // BLOCK_SIZE) - 1).bit_length())  # few widths, so that steps have few shapes
     tables = np.zeros((len(parts), width), np.int32)
     for table, part, n in zip(tables, parts, lens, strict=True):
         n_blocks = -(-n // BLOCK_SIZE)

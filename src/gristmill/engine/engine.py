@@ -17,6 +17,7 @@ from gristmill.engine.loop import Loop, Sink, Stream
 from gristmill.engine.runner import Runner
 from gristmill.engine.scheduler import QueueFullError, Scheduler
 from gristmill.engine.sequence import Sequence
+from gristmill.engine.warm import warm
 from gristmill.kv.cache import KvPlan, allocate
 from gristmill.kv.pool import BlockPool
 from gristmill.models.decoder import Decoder
@@ -46,6 +47,7 @@ class EngineSettings:
     eos_ids        end an answer unless ignore_eos
     speculate      tokens that n-grams of a text may guess at a time; 0: they guess none
     replay         as Runner
+    warm           run steps of every kind before the first request
     """
 
     max_context: int
@@ -55,17 +57,19 @@ class EngineSettings:
     eos_ids: tuple[int, ...] = ()
     speculate: int = 0
     replay: str = "on"
+    warm: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
     """What an engine does at a moment. used: share of the cache's blocks that requests hold, 0 to 1, in the fullest
-    pool. n_preempted: requests that had to give theirs back, since the beginning."""
+    pool. n_preempted: requests that had to give theirs back, since the beginning; n_steps: steps since then."""
 
     n_running: int
     n_waiting: int
     used: float
     n_preempted: int
+    n_steps: int = 0
 
 
 class Engine:
@@ -90,6 +94,8 @@ class Engine:
         self._eos_ids = frozenset(settings.eos_ids)
         self._guide_of = guide_of
         runner = Runner(decoder, ops, allocate(ops, decoder.config, kv_plan.n_blocks, kv_type), settings.replay)
+        if settings.warm:
+            warm(runner, ops, len(kv_plan.n_blocks), min(kv_plan.n_blocks), settings.max_sequences)
         self._pools = [BlockPool(n) for n in kv_plan.n_blocks]
         self._scheduler = Scheduler(
             self._pools,
@@ -146,7 +152,9 @@ class Engine:
         """Read from another thread than the engine's, so its parts may be of two moments."""
         scheduler = self._scheduler
         used = max(1 - pool.n_free / pool.n_blocks for pool in self._pools)
-        return Load(scheduler.n_running, scheduler.n_waiting, used, scheduler.n_preempted)
+        loop = self._loop
+        n_steps = loop.n_steps if loop is not None else 0
+        return Load(scheduler.n_running, scheduler.n_waiting, used, scheduler.n_preempted, n_steps)
 
     def close(self) -> None:
         """End all requests with EngineClosedError, and the thread; free the cache."""

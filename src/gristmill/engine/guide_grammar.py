@@ -52,27 +52,36 @@ def build_grammar(params: StructuredOutputsParams, end_texts: frozenset[str] = f
 
     Raises GuideError.
     """
+    answer, frame = _answer(params, end_texts), params.frame
+    if frame is None:
+        return json.dumps({"grammars": [answer]})
+    outer = {"lark_grammar": check_lark(frame.grammar, end_texts, embeds=True)}
+    return json.dumps({"grammars": [outer, {"name": "answer", **answer}]})
+
+
+def _answer(params: StructuredOutputsParams, end_texts: frozenset[str]) -> dict[str, Any]:
+    """The constraint itself, as one of llguidance's grammars."""
     field = constraint_field(params)
-    if field == "regex":
-        assert params.regex is not None
-        return _lark("start: /" + _regex_in_lark("regex", params.regex) + "/")
-    if field == "choice":
-        assert params.choice is not None
-        return _lark("start: /" + _choice_regex(params.choice) + "/")
     if field == "grammar":
         assert params.grammar is not None
         return _lark(check_lark(params.grammar, end_texts))
+    if field in ("regex", "choice"):
+        regex, choice = params.regex, params.choice or ()
+        pattern = _regex_in_lark(field, regex) if regex is not None else _choice_regex(choice)
+        without = params.frame.not_answer if params.frame is not None else None
+        rest = f" & ~/{_regex_in_lark('regex', without)}/" if without is not None else ""
+        return _lark(f"start: ANSWER\nANSWER: /{pattern}/{rest}")
     schema: dict[str, Any] = {"type": "object"} if field == "json_object" else parse_schema("json", params.json)
     schema["x-guidance"] = {
         "json_allowed_escapes": _ESCAPES,
         "whitespace_flexible": not params.disable_any_whitespace,
         **_whitespace(params.whitespace_pattern),
     }
-    return json.dumps({"grammars": [{"json_schema": schema}]})
+    return {"json_schema": schema}
 
 
-def _lark(text: str) -> str:
-    return json.dumps({"grammars": [{"lark_grammar": text}]})  # bare text that starts with { would be read as JSON
+def _lark(text: str) -> dict[str, Any]:
+    return {"lark_grammar": text}
 
 
 def _check_size(field: str, text: str, limit: int) -> None:
@@ -239,6 +248,7 @@ _LARK_TOKENS = re.compile(
     | (?P<special><[^<>\s]+>)
     | (?P<embedded>%(?:json|regex|llguidance)(?![a-z]))
     | (?P<attribute>\b(?:temperature|stop|stop_capture)\s*=)
+    | (?P<grammar>@[A-Za-z0-9_\-]*)
     | (?P<word>[A-Za-z][A-Za-z0-9_\-]*)
     | (?P<other>.)
     """,
@@ -247,8 +257,8 @@ _LARK_TOKENS = re.compile(
 _HARMLESS_OPTIONS = frozenset({"no_forcing", "allow_initial_skip"})
 
 
-def check_lark(text: str, end_texts: frozenset[str]) -> str:
-    """`text` with its JSON schemas as `build_grammar` would give them.
+def check_lark(text: str, end_texts: frozenset[str], *, embeds: bool = False) -> str:
+    """`text` with its JSON schemas as `build_grammar` would give them. embeds: it may refer to other grammars.
 
     Raises GuideError for what llguidance allows beyond a grammar of text: options of sampling, ids, end tokens.
     """
@@ -262,6 +272,8 @@ def check_lark(text: str, end_texts: frozenset[str]) -> str:
         kept.append(match.group())
         if match.lastgroup == "special":
             _check_special(match.group(), end_texts)
+        elif match.lastgroup == "grammar" and not embeds:
+            raise GuideError("grammar", f"refers to another grammar, {match.group()}; there is none")
         elif match.lastgroup == "attribute":
             raise GuideError("grammar", f"has {match.group()!r}, which is not implemented; leave it out")
         elif match.lastgroup == "embedded":

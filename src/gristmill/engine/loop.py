@@ -77,7 +77,7 @@ class Computed(NamedTuple):
 
 
 class Loop:
-    """Owns the requests that are open, from `add` to the event that ends them."""
+    """Owns the requests that are open, from `add` to the event that ends them. n_steps: steps that were begun."""
 
     def __init__(self, scheduler: Scheduler, runner: Runner, ops: Ops, draft_model: DraftModel | None = None) -> None:
         self.scheduler = scheduler
@@ -92,6 +92,7 @@ class Loop:
         self._singles: list[Part] | None = None  # of the last step, if that was one token of each sequence
         self._groups = range(0)  # of layers
         self._none_begun = list[list[int]]()  # an empty list for each group
+        self.n_steps = 0
         self._followers = list[tuple[int, Stream, int, Sequence]]()  # of these, those that are told each token
 
     @property
@@ -131,6 +132,7 @@ class Loop:
 
     def step(self) -> None:
         """Compute the next tokens of everything that runs. An error ends the requests of the step and no others."""
+        self.n_steps += 1
         drafted = self._draft()
         plain = self._singles is not None and not drafted and not self._adjusters
         begun = self.scheduler.go_on() if plain else None

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,6 +25,8 @@ MAX_INPUT_VALUES: Final = 1 << 18
 # A role of these names is as good as the template's own text: templates build tokens such as <|user|> from it.
 _ROLES = frozenset(["system", "developer", "user", "assistant", "tool", "function", "ipython", "model", "observation"])
 _REASONING = ("reasoning_content", "thinking", "reasoning")
+# Of an assistant's message that has calls and no text, templates want the content that they ask for: none, or text.
+_LOOKS_FOR_NONE = re.compile(r"\bcontent\b['\"\]]*\s+is\s+(?:not\s+)?none\b")
 _OWN_NAMES = frozenset({"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"})
 
 
@@ -80,6 +83,7 @@ class ChatTemplate:
             raise ValueError(f"chat_template_kwargs: {', '.join(overridden)} cannot be given here")
         copier = _Copier()
         chat = _read_messages(copier, messages)
+        _fill_contents(chat, None if _LOOKS_FOR_NONE.search(self.source) else "")
         variables: dict[str, Any] = {"documents": None, **copier.copy(dict(kwargs), "chat_template_kwargs")}
         variables["messages"] = chat
         variables["tools"] = copier.copy(list(tools), "tools") if tools else None
@@ -141,14 +145,24 @@ def ends_in_thinking(parts: Parts, start: str = "<think>", end: str = "</think>"
 
     What users wrote does not count, except an answer begun by `continue_final_message`.
     """
-    trusted_at = [i for i, (_, trusted) in enumerate(parts) if trusted]
-    last = trusted_at[-1] if trusted_at else -1
-    begun = "".join(text for text, _ in parts[last + 1 :])
-    own = parts[last][0] if last >= 0 else ""
+    own, begun = _end_of(parts)
     if start in begun or end in begun:
         return begun.rfind(start) > begun.rfind(end)
     at = own.rfind(start)
     return at >= 0 and not own[at + len(start) :].strip()
+
+
+def ends_after_thinking(parts: Parts, end: str = "</think>") -> bool:
+    """Whether no thought comes after a prompt: its template has closed one (thinking is off), or the answer was begun
+    beyond it."""
+    own, begun = _end_of(parts)
+    return not ends_in_thinking(parts) if begun else own.rstrip().endswith(end)
+
+
+def _end_of(parts: Parts) -> tuple[str, str]:
+    """The last text of the template's own, and what users wrote after it."""
+    last = max((i for i, (_, trusted) in enumerate(parts) if trusted), default=-1)
+    return parts[last][0] if last >= 0 else "", "".join(text for text, _ in parts[last + 1 :])
 
 
 class _Copier:
@@ -207,6 +221,12 @@ def _read_messages(copier: _Copier, messages: Sequence[Mapping[str, Any]]) -> li
         _add_reasoning_names(copied)
         found.append(copied)
     return found
+
+
+def _fill_contents(chat: list[dict[str, Any]], empty: str | None) -> None:
+    for message in chat:
+        if message["role"] == "assistant" and message.get("content") is None:
+            message["content"] = empty
 
 
 def _join_text(content: Iterable[Any], where: str) -> str:
