@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import five
 import pytest
 import small_model
 from scripted import ScriptedService
@@ -43,3 +44,10 @@ def says(llm: LLM) -> Iterator[Callable[..., Running]]:
             return stack.enter_context(serving(llm, service=ScriptedService(llm.tokenizer, text, error)))
 
         yield serve
+
+
+@pytest.fixture(scope="session", params=list(five.FIVE))
+def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Running]]:
+    """A format's name, and a server of a random model that speaks it."""
+    with five.running(request.param, tmp_path_factory.mktemp(request.param)) as running:
+        yield request.param, running

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from gristmill.engine.engine import Load
 from gristmill.serve.errors import ApiError
-from gristmill.serve.service import Answering, Indexed
+from gristmill.serve.inbox import Indexed
+from gristmill.serve.service import Answering, Health
 from gristmill.tokenizer.interface import Tokenizer
 from gristmill.types import Finish, Request, TokenEvent
 
@@ -23,7 +24,9 @@ class ScriptedService:
         self._error = error
         self.requests: list[Request] = []
         self.n_open = 0
-        self.alive = True
+        self.health = Health()
+
+    def open(self) -> None: ...
 
     async def start(self, requests: Sequence[Request]) -> Answering:
         self.requests += requests

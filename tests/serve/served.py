@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import httpx
 from openai import OpenAI
 
-from gristmill import LLM
 from gristmill.serve.app import Settings, create_app
+from gristmill.serve.model import Model
 from gristmill.serve.server import Listen, Server, free_port
 from gristmill.serve.service import Service
 
@@ -34,7 +34,7 @@ TEMPLATE = """
 @dataclass(frozen=True)
 class Running:
     url: str
-    llm: LLM
+    llm: Model
     server: Server
     http: httpx.Client
     openai: OpenAI
@@ -42,9 +42,14 @@ class Running:
 
 @contextmanager
 def serving(
-    llm: LLM, settings: Settings | None = None, drain_s: float = 5, service: Service | None = None
+    llm: Model,
+    settings: Settings | None = None,
+    drain_s: float = 5,
+    service: Service | None = None,
+    request_s: float = 30,
+    stall_s: float = 60,
 ) -> Iterator[Running]:
-    listen = Listen(port=free_port(), drain_s=drain_s)
+    listen = Listen(port=free_port(), drain_s=drain_s, request_s=request_s, stall_s=stall_s)
     server = Server(create_app(llm, settings, service), listen)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

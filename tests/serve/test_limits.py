@@ -17,9 +17,11 @@ from served import serving, wait_until
 
 from gristmill import LLM
 from gristmill.serve.app import Settings
-from gristmill.serve.chat_protocol import ChatRequest
+from gristmill.serve.chat_protocol import ChatRequest, DetokenizeRequest, TokenizeChatRequest, TokenizeRequest
 from gristmill.serve.guard import Access
+from gristmill.serve.messages_protocol import CountRequest, MessagesRequest
 from gristmill.serve.protocol import CompletionRequest, EmbeddingRequest
+from gristmill.serve.responses_protocol import ResponsesRequest
 
 ODD = ["0", "-1", str(2**31), str(2**63), "NaN", "Infinity", "-Infinity", "1e400", '""', "[]", "{}", "null", "true"]
 ODD += ['"\\ud800"', "[[]]", "9" * 5000, "1e-400", '"a\\u0000b"']
@@ -27,10 +29,16 @@ ROUTES: list[tuple[str, Any, dict[str, str]]] = [
     ("/v1/chat/completions", ChatRequest, {"messages": '[{"role": "user", "content": "a"}]', "max_tokens": "1"}),
     ("/v1/completions", CompletionRequest, {"prompt": '"a"', "max_tokens": "1"}),
     ("/v1/embeddings", EmbeddingRequest, {"input": '"a"'}),
+    ("/v1/responses", ResponsesRequest, {"input": '"a"', "max_output_tokens": "1"}),
+    ("/v1/messages", MessagesRequest, {"messages": '[{"role": "user", "content": "a"}]', "max_tokens": "1"}),
+    ("/v1/messages/count_tokens", CountRequest, {"messages": '[{"role": "user", "content": "a"}]'}),
+    ("/tokenize", TokenizeRequest, {"prompt": '"a"'}),
+    ("/tokenize", TokenizeChatRequest, {"messages": '[{"role": "user", "content": "a"}]'}),
+    ("/detokenize", DetokenizeRequest, {"tokens": "[1]"}),
 ]
 
 
-@pytest.mark.parametrize(("path", "model", "base"), ROUTES, ids=[route[0] for route in ROUTES])
+@pytest.mark.parametrize(("path", "model", "base"), ROUTES, ids=[f"{route[0]} {route[1].__name__}" for route in ROUTES])
 def test_no_value_of_any_field_breaks_the_server(running, path: str, model: Any, base: dict[str, str]) -> None:
     for name, field in model.model_fields.items():
         name = field.alias or name
@@ -87,7 +95,7 @@ def test_a_key_is_wanted_everywhere_but_for_health(llm: LLM) -> None:
                 continue
             assert response.status_code == 401, path
             if method != "HEAD":
-                assert response.json()["error"]["code"] == "invalid_api_key"
+                assert "the API key is missing" in response.json()["error"]["message"]
         for headers in ({"Authorization": "Bearer two"}, {"x-api-key": "one"}):
             assert server.http.get("/v1/models", headers=headers).status_code == 200
         asked = server.http.get("/").headers["www-authenticate"]
@@ -201,3 +209,63 @@ def test_others_are_answered_while_a_large_text_is_tokenized(llm: LLM, running) 
         waits.append(time.perf_counter() - start)
     thread.join()
     assert sorted(waits)[len(waits) // 2] < 0.05
+
+
+def test_templates_come_with_the_model_alone(running) -> None:
+    for path, body in (("/v1/chat/completions", {}), ("/tokenize", {}), ("/v1/messages", {"max_tokens": 1})):
+        messages = [{"role": "user", "content": "a"}]
+        response = running.http.post(path, json={**body, "messages": messages, "chat_template": "{{ 7 * 7 }}"})
+        assert response.status_code == 400
+        assert "chat_template" in response.json()["error"]["message"]
+    kwargs = {"messages": "x", "tools": "y", "bos_token": "z"}
+    for name, value in kwargs.items():
+        body = {"messages": [{"role": "user", "content": "a"}], "chat_template_kwargs": {name: value}}
+        assert running.http.post("/v1/chat/completions", json=body).status_code == 400
+
+
+BOMBS = {
+    "repetition": "{{ 'a' * 10 ** 9 }}",
+    "loops": "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+    "format": "{{ '%1000000000d' % 1 }}",
+    "growth": "{% set ns = namespace(x='a') %}{% for i in range(99) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_a_template_that_never_ends_is_an_error_and_others_go_on(bomb: str, model_path: Path, tmp_path: Path) -> None:
+    (tmp_path / "bomb.jinja").write_text(BOMBS[bomb])
+    with (
+        LLM(model_path, kv_type="f32", threads=1, chat_template=tmp_path / "bomb.jinja") as own,
+        serving(own) as server,
+    ):
+        done = threading.Event()
+        waits: list[float] = []
+
+        def ask_others() -> None:
+            with httpx.Client(base_url=server.url, timeout=30) as http:
+                while not done.is_set():
+                    start = time.perf_counter()
+                    assert http.get("/health").status_code == 200
+                    waits.append(time.perf_counter() - start)
+
+        thread = threading.Thread(target=ask_others)
+        thread.start()
+        wait_until(lambda: len(waits) > 0)
+        start = time.perf_counter()
+        response = server.http.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": "a"}]})
+        took = time.perf_counter() - start
+        done.set()
+        thread.join()
+        assert response.status_code == 400
+        assert "template" in response.json()["error"]["message"]
+        assert took < 10  # the budget is a second of its own thread; unbounded, these take minutes or all memory
+        assert sorted(waits)[len(waits) // 2] < 0.05
+
+
+def test_prompts_are_not_logged(says, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG", "gristmill")
+    server = says("answer", RuntimeError("broken\r\nby \x1b[31m"))
+    messages = [{"role": "user", "content": "my secret"}]
+    assert server.http.post("/v1/chat/completions", json={"messages": messages, "user": "a secret"}).status_code == 500
+    assert [record.getMessage() for record in caplog.records] == ["a request failed"]
+    assert "secret" not in caplog.text

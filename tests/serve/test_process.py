@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
+import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import IO
 
 import httpx
+import psutil
 import pytest
 from click.testing import CliRunner
 from served import wait_until
@@ -20,15 +26,46 @@ from gristmill.serve.server import Listen, free_port
 LONG = {"prompt": "ab", "max_tokens": 1900, "ignore_eos": True, "stream": True, "temperature": 0}
 
 
-@pytest.mark.parametrize("signals", [1, 2])
-def test_a_signal_lets_answers_finish_and_a_second_does_not(model_path: Path, signals: int) -> None:
-    url, command = f"http://127.0.0.1:{(port := free_port())}", [sys.executable, "-m", "gristmill", "serve"]
-    command += ["-m", str(model_path), "--threads", "1", "--drain-timeout", "20"]
+@contextmanager
+def started(
+    model: Path, *args: str, prepare: Callable[[], None] | None = None
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """`gristmill serve` and its address, which may not answer yet."""
+    url = f"http://127.0.0.1:{(port := free_port())}"
+    command = [sys.executable, "-m", "gristmill", "serve", "-m", str(model), "--threads", "1", *args]
     env = {**os.environ, "GRISTMILL_PORT": str(port)}
-    with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        assert url in process.stderr.readline()
+    with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True, preexec_fn=prepare) as process:
+        try:
+            yield process, url
+        finally:
+            process.kill()
+
+
+def said(process: subprocess.Popen[str]) -> IO[str]:
+    assert process.stderr is not None
+    return process.stderr
+
+
+def engine_of(process: subprocess.Popen[str], but: psutil.Process | None = None) -> psutil.Process:
+    """The process that computes, as soon as it is there."""
+    found = list[psutil.Process]()
+
+    def look() -> bool:
+        found[:] = [child for child in psutil.Process(process.pid).children() if child != but]
+        return bool(found)
+
+    wait_until(look)
+    return found[0]
+
+
+@pytest.mark.parametrize("args", [(), ("--in-process",)], ids=["supervised", "in-process"])
+@pytest.mark.parametrize("signals", [1, 2])
+def test_a_signal_lets_answers_finish_and_a_second_does_not(model_path: Path, signals: int, args: tuple[str]) -> None:
+    with started(model_path, "--drain-timeout", "20", *args) as (process, url):
+        assert url in said(process).readline()
         wait_until(lambda: answers(url))
+        children = psutil.Process(process.pid).children(recursive=True)
+        assert len(children) == (not args)
         body = {**LONG, "n": 1 if signals == 1 else 100}  # which takes seconds
         with httpx.Client(timeout=30) as client, client.stream("POST", f"{url}/v1/completions", json=body) as response:
             lines = response.iter_lines()
@@ -39,7 +76,76 @@ def test_a_signal_lets_answers_finish_and_a_second_does_not(model_path: Path, si
             last = [line for line in lines if line][-1]
         assert (last == "data: [DONE]") if signals == 1 else ("shutting_down" in last)
         assert process.wait(10) == 0
-        assert process.stderr.read() == ""
+        assert said(process).read() == ""
+        assert not any(child.is_running() for child in children)
+
+
+def few_files() -> None:
+    """What a shell may allow a process that it starts."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+
+
+def test_more_connections_are_held_than_a_shell_lets_files_be_open(model_path: Path) -> None:
+    with started(model_path, prepare=few_files) as (process, url), ExitStack() as stack:
+        assert url in said(process).readline()
+        address = ("127.0.0.1", int(url.rsplit(":", 1)[1]))
+        for _ in range(200):
+            stack.enter_context(socket.create_connection(address))
+        assert answers(url)
+
+
+def test_engines_that_keep_dying_end_the_server(model_path: Path) -> None:
+    with started(model_path) as (process, url):
+        assert url in said(process).readline()
+        for number in (signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT):
+            wait_until(lambda: answers(url), 60)
+            engine_of(process).send_signal(number)
+            wait_until(lambda: not answers(url))
+        assert process.wait(10) == 1
+        last = said(process).read().split("\nError: ")[1]
+    assert "SIGABRT" in last.splitlines()[0]
+    assert "3 times" in last.splitlines()[0]
+    assert "most recent call first" in last
+
+
+def test_an_engine_killed_while_it_is_loaded_ends_the_server(model_path: Path) -> None:
+    with started(model_path) as (process, _):
+        engine_of(process).kill()
+        assert process.wait(10) == 1
+        text = said(process).read()
+    assert text.startswith("Error: the engine was ended by SIGKILL")
+    assert "while it loaded the model" in text
+
+
+@pytest.mark.parametrize("phase", ["loading", "ready", "generating"])
+def test_a_server_that_is_killed_leaves_no_process(model_path: Path, phase: str) -> None:
+    with started(model_path) as (process, url), httpx.Client(timeout=30) as client, ExitStack() as stack:
+        engine = engine_of(process)
+        if phase != "loading":
+            wait_until(lambda: answers(url), 60)
+        if phase == "generating":
+            body = {**LONG, "n": 100}
+            response = stack.enter_context(client.stream("POST", f"{url}/v1/completions", json=body))
+            next(response.iter_lines())
+        process.kill()
+        wait_until(lambda: not engine.is_running() or engine.status() == psutil.STATUS_ZOMBIE, 3)
+
+
+def test_a_signal_while_the_model_is_loaded_ends_both(model_path: Path) -> None:
+    with started(model_path) as (process, _):
+        engine = engine_of(process)
+        process.terminate()
+        assert process.wait(10) == 0
+        assert not engine.is_running()
+
+
+@pytest.mark.parametrize("args", [("--kv-type", "q8_0"), ("--ctx", "999999"), ("--quantize", "q9")])
+def test_what_cannot_be_loaded_is_one_line(model_path: Path, args: tuple[str, ...]) -> None:
+    with started(model_path, *args) as (process, _):
+        assert process.wait(30) == 1
+        lines = said(process).read().splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("Error: ")
 
 
 def answers(url: str) -> bool:

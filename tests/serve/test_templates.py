@@ -69,9 +69,6 @@ def test_an_answer_that_begins_in_its_thought(behind: tuple[Running, ScriptedSer
     extra = {"chat_template_kwargs": {"enable_thinking": True}}
     message = running.openai.chat.completions.create(**ASK, extra_body=extra).choices[0].message
     assert (message.reasoning_content, message.content) == ("hm", "four")
-    form = {"type": "json_object"}
-    response = running.http.post("/v1/chat/completions", json={**ASK, **extra, "response_format": form})
-    assert response.json()["error"]["param"] == "response_format"
 
 
 @pytest.mark.parametrize("behind", [HARMONY], indirect=True, ids=["harmony"])

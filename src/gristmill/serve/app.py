@@ -6,30 +6,28 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
 
 from fastapi import FastAPI
-from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from gristmill import __version__
 from gristmill.llm import LLM
 from gristmill.serve import chat_protocol, messages_protocol, plain, protocol, responses_protocol
 from gristmill.serve.chat import start_chat
 from gristmill.serve.chat_protocol import ChatRequest, DetokenizeRequest, TokenizeChatRequest, TokenizeRequest
 from gristmill.serve.completions import start_completion
-from gristmill.serve.errors import ApiError, as_api_error, shutting_down
+from gristmill.serve.errors import ApiError, as_api_error, shape_of, shutting_down
 from gristmill.serve.guard import Access, Guard
 from gristmill.serve.host import Host, read_defaults
-from gristmill.serve.messages import count_tokens, messages_error, start_messages
+from gristmill.serve.messages import count_tokens, start_messages
 from gristmill.serve.messages_protocol import CountRequest, MessagesRequest
 from gristmill.serve.metrics import Metrics
-from gristmill.serve.openapi import Operation, describe
+from gristmill.serve.model import Model
+from gristmill.serve.openapi import describe
 from gristmill.serve.pages import page, read_pages
 from gristmill.serve.protocol import CompletionRequest, EmbeddingRequest
 from gristmill.serve.responses import start_response
@@ -64,20 +62,24 @@ class Call(Protocol):
     def close(self) -> None: ...
 
 
-def create_app(llm: LLM, settings: Settings | None = None, service: Service | None = None) -> FastAPI:
-    """An ASGI application that answers with `llm`, which stays the caller's to close.
+def create_app(model: Model, settings: Settings | None = None, service: Service | None = None) -> FastAPI:
+    """An ASGI application that answers with `model`, an LLM that stays the caller's to close.
 
-    service  what computes, where that is not `llm`'s own engine
+    service  what computes, where that is not the LLM's own engine; then the model's text is enough
     Raises MissingTokenizerError for a model without a vocabulary. `app.state.host.draining = True` refuses new work.
     """
     settings = settings or Settings()
-    texts = Texts(llm)
-    service = service or EngineService(llm.engine, settings.max_queue)
-    names = settings.names or (_name_of(llm.model_path),)
-    host = Host(names, texts, service, Metrics(service, names[0]), read_defaults(llm.model_path))
+    if service is None:
+        if not isinstance(model, LLM):
+            raise TypeError(f"a {type(model).__name__} has no engine: give a service")
+        service = EngineService(model.engine, settings.max_queue)
+    texts = Texts(model)
+    names = settings.names or (model.model_name,)
+    host = Host(names, texts, service, Metrics(service, names[0]), read_defaults(model.model_path))
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        service.open()
         yield
         service.close()
         texts.close()
@@ -88,7 +90,7 @@ def create_app(llm: LLM, settings: Settings | None = None, service: Service | No
             CORSMiddleware, allow_origins=list(origins), allow_methods=["GET", "POST"], allow_headers=["*"]
         )
         middleware.insert(0, cors)
-    app = FastAPI(title="gristmill", version=__version__, lifespan=lifespan, middleware=middleware, redoc_url=None)
+    app = FastAPI(lifespan=lifespan, middleware=middleware, docs_url=None, redoc_url=None)
     app.state.host = host
     _add_errors(app)
     _add_routes(app, host)
@@ -96,31 +98,23 @@ def create_app(llm: LLM, settings: Settings | None = None, service: Service | No
 
 
 def _add_errors(app: FastAPI) -> None:
-    async def failed(_: Request, error: Exception) -> Response:
+    async def failed(request: Request, error: Exception) -> Response:
         if isinstance(error, HTTPException):
-            return error_response(
-                ApiError(error.status_code, error.detail.lower(), code="not_found", headers=error.headers)
-            )
-        return error_response(as_api_error(error))
+            code = error.detail.lower().replace(" ", "_")
+            told = f"{request.method} {request.url.path:.80}: {error.detail.lower()}; the API is described at /docs"
+            error = ApiError(error.status_code, told, code=code, headers=error.headers)
+        return error_response(as_api_error(error), request.url.path)
 
     app.add_exception_handler(HTTPException, failed)
     app.add_exception_handler(ApiError, failed)
 
 
 def _add_routes(app: FastAPI, host: Host) -> None:
-    operations = list[Operation]()
-
-    def post(
-        path: str,
-        model: type[BaseModel],
-        answer: Callable[[Request, dict[str, Any]], Awaitable[Response]],
-        say: Callable[[ApiError], dict[str, Any]] = ApiError.body,
-    ) -> None:
+    def post(path: str, answer: Callable[[Request, dict[str, Any]], Awaitable[Response]]) -> None:
         async def route(request: Request) -> Response:
-            return await _answer(host, request, answer, say)
+            return await _answer(host, request, answer)
 
-        app.add_api_route(path, route, methods=["POST"], response_model=None, operation_id=path.strip("/"))
-        operations.append(Operation(path, model))
+        app.add_route(path, route, methods=["POST"])  # not FastAPI's own way: bodies are checked here
 
     async def chat(request: Request, body: dict[str, Any]) -> Response:
         asked = validate(ChatRequest, chat_protocol.clean(body))
@@ -136,7 +130,7 @@ def _add_routes(app: FastAPI, host: Host) -> None:
 
     async def message(request: Request, body: dict[str, Any]) -> Response:
         asked = validate(MessagesRequest, take_neutral(body, messages_protocol.REFUSED))
-        return await _run(request, start_messages(host, asked), asked.stream, messages_error)
+        return await _run(request, start_messages(host, asked), asked.stream)
 
     async def count(request: Request, body: dict[str, Any]) -> Response:
         asked = validate(CountRequest, take_neutral(body, messages_protocol.REFUSED))
@@ -156,23 +150,27 @@ def _add_routes(app: FastAPI, host: Host) -> None:
         asked = validate(DetokenizeRequest, take_neutral(body, {}))
         return Json(await while_connected(request, plain.detokenize(host, asked)))
 
-    post("/v1/chat/completions", ChatRequest, chat)
-    post("/v1/completions", CompletionRequest, completion)
-    post("/v1/responses", ResponsesRequest, respond)
-    post("/v1/messages", MessagesRequest, message, messages_error)
-    post("/v1/messages/count_tokens", CountRequest, count, messages_error)
-    post("/v1/embeddings", EmbeddingRequest, embed)
-    post("/tokenize", TokenizeRequest, tokenize)
-    post("/detokenize", DetokenizeRequest, detokenize)
+    post("/v1/chat/completions", chat)
+    post("/v1/completions", completion)
+    post("/v1/responses", respond)
+    post("/v1/messages", message)
+    post("/v1/messages/count_tokens", count)
+    post("/v1/embeddings", embed)
+    post("/tokenize", tokenize)
+    post("/detokenize", detokenize)
     _add_pages(app, host)
-    describe(app, operations)
+    describe(app)
 
 
 def _add_pages(app: FastAPI, host: Host) -> None:
     async def health() -> Response:
-        if not host.service.alive or host.draining:
-            return Json({"status": "draining" if host.draining else "dead"}, 503)
-        return Json({"status": "ok"})
+        health = host.service.health
+        body: dict[str, Any] = {"status": "draining" if host.draining else health.status}
+        if health.message:
+            body["message"] = health.message
+        if health.loaded is not None:
+            body["loaded"] = round(health.loaded, 3)
+        return Json(body, 200 if body["status"] == "ok" else 503)
 
     async def models() -> Response:
         return Json(plain.model_list(host))
@@ -188,10 +186,14 @@ def _add_pages(app: FastAPI, host: Host) -> None:
     async def index() -> Response:
         return page(pages, "index.html")
 
+    async def docs() -> Response:
+        return page(pages, "docs.html")
+
     async def file(name: str) -> Response:
         return page(pages, name)
 
     app.add_api_route("/", index, methods=["GET"], response_model=None, include_in_schema=False)
+    app.add_api_route("/docs", docs, methods=["GET"], response_model=None, include_in_schema=False)
     app.add_api_route("/web/{name}", file, methods=["GET"], response_model=None, include_in_schema=False)
     for path in ("/health", "/healthz"):
         app.add_api_route(path, health, methods=["GET"], response_model=None)
@@ -204,7 +206,6 @@ async def _answer(
     host: Host,
     request: Request,
     answer: Callable[[Request, dict[str, Any]], Awaitable[Response]],
-    say: Callable[[ApiError], dict[str, Any]],
 ) -> Response:
     """Whatever goes wrong here has a status of its own: nothing was sent."""
     try:
@@ -214,21 +215,21 @@ async def _answer(
     except (ClientLeftError, ClientDisconnect):
         return Response(status_code=499)  # nobody reads it
     except Exception as error:
-        told = as_api_error(error)
-        return Json(say(told), told.status, told.headers)
+        return error_response(as_api_error(error), request.url.path)
 
 
-async def _run(
-    request: Request,
-    starting: Awaitable[Call],
-    stream: bool,
-    say: Callable[[ApiError], dict[str, Any]] = ApiError.body,
-) -> Response:
+async def _run(request: Request, starting: Awaitable[Call], stream: bool) -> Response:
+    if not stream:
+        return Json(await while_connected(request, _whole(starting)))
     call = await while_connected(request, _settled(starting))
-    if stream:
-        return EventStream(call.stream(), call.close, say, named=say is not ApiError.body)
+    say = shape_of(request.url.path)
+    return EventStream(call.stream(), call.close, say, named=say is not ApiError.body)
+
+
+async def _whole(starting: Awaitable[Call]) -> dict[str, Any]:
+    call = await starting
     try:
-        return Json(await while_connected(request, call.whole()))
+        return await call.whole()
     finally:
         call.close()
 
@@ -241,7 +242,3 @@ async def _settled(starting: Awaitable[Call]) -> Call:
         call.close()
         raise
     return call
-
-
-def _name_of(path: Path) -> str:
-    return path.resolve().name if path.is_dir() else path.stem

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from gristmill.dialogue.types import ContentDelta, Delta, ReasoningDelta, ToolCallArguments, ToolCallStart
+from gristmill.serve.chat import ChatCall
+from gristmill.serve.service import Answering
 
 
 class BlockKind(Enum):
@@ -73,3 +75,26 @@ class Blocks:
             yield from self._begin(kind, None)
         self.all[-1].pieces.append(text)
         yield Change.GREW, self.all[-1], text
+
+
+@dataclass(slots=True)
+class BlocksCall:
+    """A chat's answer that is being computed, to be shown in blocks. `close` it in any case."""
+
+    chat: ChatCall
+
+    @property
+    def answering(self) -> Answering:
+        return self.chat.answering
+
+    def close(self) -> None:
+        self.chat.close()
+
+    async def all_blocks(self) -> Blocks:
+        """When the answer has ended."""
+        blocks = Blocks()
+        async for batch in self.chat.steps():
+            for step in batch:
+                for _ in blocks.take(step.deltas):
+                    pass
+        return blocks

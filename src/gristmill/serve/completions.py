@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from gristmill.dialogue.types import ContentDelta
 from gristmill.outputs import TextReader
@@ -15,9 +15,12 @@ from gristmill.serve.metrics import Meter
 from gristmill.serve.protocol import CompletionRequest
 from gristmill.serve.service import Answering
 from gristmill.serve.shapes import completion_logprobs, new_id, usage_of
-from gristmill.serve.sse import DONE, data
+from gristmill.serve.sse import DONE, Chunks, data
 from gristmill.serve.turn import Step, TextTurn, Usage, copies, steps
 from gristmill.types import Request, SamplingParams, Wants
+
+_SMALL: Final = 4096
+"""Characters, or ids, that are encoded within some 0.2 ms, whatever they are."""
 
 Given = tuple[str, list[int]]
 """A prompt's text and ids."""
@@ -51,18 +54,21 @@ class CompletionCall:
                 text, found = self._part(step)
                 texts[step.index] += text
                 logprobs[step.index] = _extend(logprobs[step.index], found)
-        choices = [
-            {"index": i, "text": text, "logprobs": logprobs[i], "finish_reason": self.turns[i].finish}
-            for i, text in enumerate(texts)
-        ]
+        choices = [_choice(i, text, logprobs[i], self.turns[i].finish) for i, text in enumerate(texts)]
         return {**self._head(), "choices": choices, "usage": usage_of(self.usage)}
 
     async def stream(self) -> AsyncGenerator[bytes, None]:
+        chunks = Chunks(self._head(), self.request.include_usage)
         for i in range(len(self.turns) if self.request.echo else 0):
-            yield self._chunk(i, self._echo(i), None, None)
+            yield chunks.chunk(_choice(i, self._echo(i), None, None))
         async for batch in self._steps():
-            parts = [(step, *self._part(step)) for step in batch]
-            yield b"".join(self._chunk(s.index, text, p, s.finish) for s, text, p in parts if text or p or s.finish)
+            found = list[bytes]()
+            for step in batch:
+                text, logprobs = self._part(step)
+                if text or logprobs or step.finish:
+                    found.append(chunks.chunk(_choice(step.index, text, logprobs, step.finish)))
+            if found:
+                yield b"".join(found)
         if self.request.include_usage:
             yield data({**self._head(), "choices": [], "usage": usage_of(self.usage)})
         yield DONE
@@ -86,17 +92,12 @@ class CompletionCall:
         self.offsets[index] += sum(map(len, found["tokens"])) or 1
         return text, found
 
-    def _chunk(self, index: int, text: str, logprobs: dict[str, Any] | None, finish: str | None) -> bytes:
-        chunk = {
-            **self._head(),
-            "choices": [{"index": index, "text": text, "logprobs": logprobs, "finish_reason": finish}],
-        }
-        if self.request.include_usage:
-            chunk["usage"] = None
-        return data(chunk)
-
     def _head(self) -> dict[str, Any]:
         return {"id": self.name, "object": "text_completion", "created": self.created, "model": self.host.name}
+
+
+def _choice(index: int, text: str, logprobs: dict[str, Any] | None, finish: str | None) -> dict[str, Any]:
+    return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": finish}
 
 
 async def start_completion(host: Host, request: CompletionRequest) -> CompletionCall:
@@ -106,7 +107,7 @@ async def start_completion(host: Host, request: CompletionRequest) -> Completion
     if scores and not request.echo:
         raise refuse("max_tokens", "0 is for echo: true, where it gives the prompt alone")
     texts = host.texts
-    prompts = await texts.run(lambda: [_encode(host, prompt) for prompt in request.prompts])
+    prompts = await _encode_all(host, request.prompts)
     for _, ids in prompts:
         texts.check_length(len(ids), request.max_tokens, "prompt")
     of_prompt = request.logprobs if request.echo else None
@@ -129,6 +130,13 @@ async def start_completion(host: Host, request: CompletionRequest) -> Completion
     usage, created = Usage(sum(len(ids) for _, ids in prompts)), int(time.time())
     offsets = [0] * len(turns)
     return CompletionCall(host, request, prompts, answering, turns, offsets, usage, meter, new_id("cmpl-"), created)
+
+
+async def _encode_all(host: Host, prompts: Sequence[str | list[int]]) -> list[Given]:
+    """Short ones here, as handing them to another thread would take longer."""
+    if sum(map(len, prompts)) <= _SMALL:
+        return [_encode(host, prompt) for prompt in prompts]
+    return await host.texts.run(lambda: [_encode(host, prompt) for prompt in prompts])
 
 
 def _encode(host: Host, prompt: str | list[int]) -> Given:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -13,6 +13,14 @@ from gristmill.engine.guide import GuideError
 from gristmill.engine.scheduler import QueueFullError
 
 _log = logging.getLogger(__name__)
+_ANTHROPIC = "/v1/messages"
+_ANTHROPIC_KINDS = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    503: "overloaded_error",
+}
 _MISSING, _EXTRA, _ASSERTED = "missing", "extra_forbidden", "value_error"
 
 
@@ -44,6 +52,21 @@ class ApiError(Exception):
 
     def body(self) -> dict[str, Any]:
         return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
+
+
+Shape = Callable[[ApiError], dict[str, Any]]
+"""An error's body."""
+
+
+def anthropic_body(error: ApiError) -> dict[str, Any]:
+    kind = "invalid_request_error" if error.status < 500 else "api_error"
+    kind = _ANTHROPIC_KINDS.get(error.status, kind)
+    return {"type": "error", "error": {"type": kind, "message": error.message}}
+
+
+def shape_of(path: str) -> Shape:
+    """What makes the body of an error: Anthropic's for its routes, OpenAI's for all others."""
+    return anthropic_body if path == _ANTHROPIC or path.startswith(f"{_ANTHROPIC}/") else ApiError.body
 
 
 def refuse(param: str, reason: str, code: str = "invalid_value") -> ApiError:

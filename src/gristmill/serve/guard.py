@@ -52,7 +52,7 @@ class Guard:
             self._check_place(headers)
             self._check_key(scope, headers)
         except ApiError as error:
-            await error_response(error)(scope, receive, send)
+            await error_response(error, scope["path"])(scope, receive, send)
             return
         await self._app(scope, receive, send)
 

@@ -7,24 +7,14 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any
 
-from gristmill.serve.blocks import Block, BlockKind, Blocks, Change
-from gristmill.serve.chat import ChatCall, start_chat
-from gristmill.serve.errors import ApiError
+from gristmill.serve.blocks import Block, BlockKind, Blocks, BlocksCall, Change
+from gristmill.serve.chat import start_chat
 from gristmill.serve.host import Host
 from gristmill.serve.messages_protocol import CountRequest, MessagesRequest, as_chat
-from gristmill.serve.service import Answering
 from gristmill.serve.shapes import new_id
 from gristmill.serve.sse import event
 
 _STOPS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
-_KINDS = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 413: "request_too_large"}
-
-
-def messages_error(error: ApiError) -> dict[str, Any]:
-    """In Anthropic's shape."""
-    kind = "invalid_request_error" if error.status < 500 else "api_error"
-    kind = "overloaded_error" if error.status == 503 else _KINDS.get(error.status, kind)
-    return {"type": "error", "error": {"type": kind, "message": error.message}}
 
 
 async def start_messages(host: Host, request: MessagesRequest) -> MessagesCall:
@@ -42,26 +32,14 @@ async def count_tokens(host: Host, request: CountRequest) -> dict[str, Any]:
 
 
 @dataclass(slots=True)
-class MessagesCall:
+class MessagesCall(BlocksCall):
     """A message that is being computed. `close` it in any case."""
 
-    chat: ChatCall
     name: str
-
-    @property
-    def answering(self) -> Answering:
-        return self.chat.answering
-
-    def close(self) -> None:
-        self.chat.close()
 
     async def whole(self) -> dict[str, Any]:
         """The response's body."""
-        blocks = Blocks()
-        async for batch in self.chat.steps():
-            for step in batch:
-                for _ in blocks.take(step.deltas):
-                    pass
+        blocks = await self.all_blocks()
         content = [_content(block) for block in blocks.all]
         return {**self._head(), "content": content, **self._end(), "usage": self._usage()}
 

@@ -31,6 +31,15 @@ class Thinking(Strict):
     budget_tokens: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
 
 
+class OutputFormat(Strict):
+    type: Literal["json_schema"]
+    schema_: dict[str, Any] = Field(alias="schema")
+
+
+class OutputConfig(Strict):
+    format: OutputFormat | None = None
+
+
 class Choice(Strict):
     type: Literal["auto", "any", "tool", "none"]
     name: str | None = None
@@ -44,6 +53,7 @@ class CountRequest(Strict):
     tools: list[dict[str, Any]] | None = None
     tool_choice: Choice | None = None
     thinking: Thinking | None = None
+    output_config: OutputConfig | None = None
 
 
 class MessagesRequest(CountRequest):
@@ -61,7 +71,6 @@ REFUSED: Final[dict[str, tuple[Any, ...]]] = {
     "container": (),
     "context_management": (),
     "mcp_servers": ([],),
-    "output_config": (),
     "service_tier": ("auto", "standard_only"),
 }
 """Fields of the API that are not there, with the values that ask for nothing."""
@@ -88,6 +97,8 @@ def as_chat(request: CountRequest, texts: Texts) -> ChatRequest:
         else:
             messages.append(_assistant(_blocks(turn.content, where, {"text", "tool_use", "thinking"})))
     fields: dict[str, Any] = {"messages": messages, **_tools(request), **_thinking(request.thinking, texts)}
+    if request.output_config is not None and (form := request.output_config.format) is not None:
+        fields["response_format"] = {"type": "json_schema", "json_schema": {"schema": form.schema_}}
     if request.messages[-1].role == "assistant":  # an answer that was begun
         fields |= {"add_generation_prompt": False, "continue_final_message": True}
     if isinstance(request, MessagesRequest):

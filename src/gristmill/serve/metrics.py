@@ -38,6 +38,9 @@ class _LoadCollector(Collector):
         preempted = CounterMetricFamily("gristmill:num_preemptions", "Requests put back.", labels=["model_name"])
         preempted.add_metric([self._model], load.n_preempted)
         yield preempted
+        restarts = CounterMetricFamily("gristmill:engine_restarts", "Restarts of the engine.", labels=["model_name"])
+        restarts.add_metric([self._model], self._service.health.n_restarts)
+        yield restarts
 
 
 class Metrics:

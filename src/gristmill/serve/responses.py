@@ -7,12 +7,11 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from typing import Any
 
-from gristmill.serve.blocks import Block, BlockKind, Blocks, Change
-from gristmill.serve.chat import ChatCall, start_chat
+from gristmill.serve.blocks import Block, BlockKind, Blocks, BlocksCall, Change
+from gristmill.serve.chat import start_chat
 from gristmill.serve.errors import as_api_error
 from gristmill.serve.host import Host
 from gristmill.serve.responses_protocol import ResponsesRequest, as_chat
-from gristmill.serve.service import Answering
 from gristmill.serve.shapes import new_id
 from gristmill.serve.sse import event
 
@@ -27,34 +26,22 @@ _DELTAS = {
 async def start_response(host: Host, request: ResponsesRequest) -> ResponsesCall:
     """Check, tokenize and submit."""
     host.check_model(request.model)
-    return ResponsesCall(request, await start_chat(host, as_chat(request)), new_id("resp_"), int(time.time()))
+    return ResponsesCall(await start_chat(host, as_chat(request)), request, new_id("resp_"), int(time.time()))
 
 
 @dataclass(slots=True)
-class ResponsesCall:
+class ResponsesCall(BlocksCall):
     """A response that is being computed. `close` it in any case."""
 
     request: ResponsesRequest
-    chat: ChatCall
     name: str
     created: int
     ids: dict[int, str] = field(default_factory=dict)
     n_events: int = 0
 
-    @property
-    def answering(self) -> Answering:
-        return self.chat.answering
-
-    def close(self) -> None:
-        self.chat.close()
-
     async def whole(self) -> dict[str, Any]:
         """The response's body."""
-        blocks = Blocks()
-        async for batch in self.chat.steps():
-            for step in batch:
-                for _ in blocks.take(step.deltas):
-                    pass
+        blocks = await self.all_blocks()
         return self._response(blocks, self._status())
 
     async def stream(self) -> AsyncGenerator[bytes, None]:

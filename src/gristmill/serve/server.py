@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import resource
 import socket
 import time
 from dataclasses import dataclass
@@ -14,18 +15,26 @@ from fastapi import FastAPI
 from gristmill.serve.errors import shutting_down
 from gristmill.serve.guard import MAX_HEADER_BYTES
 from gristmill.serve.host import Host
+from gristmill.serve.slow_clients import REQUEST_S, STALL_S, SlowClients
 
 _GRACE_S = 1
+_TICKS_A_SECOND = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Listen:
-    """Where to listen. uds: a path to listen at instead. drain_s: how long answers may go on after the first signal."""
+    """Where to listen, and for how long to wait for clients (the last two as in slow_clients).
+
+    uds      a path to listen at instead
+    drain_s  how long answers may go on after the first signal
+    """
 
     host: str = "127.0.0.1"
     port: int = 8000
     uds: str | None = None
     drain_s: float = 30.0
+    request_s: float = REQUEST_S
+    stall_s: float = STALL_S
     max_connections: int = 1024
 
     @property
@@ -47,7 +56,10 @@ class Listen:
 
 class Server(uvicorn.Server):
     """The first SIGTERM or SIGINT refuses new work and ends when no answer is open or drain_s are over, the second ends
-    at once. Answers that are not complete then end with an error."""
+    at once. Answers that are not complete then end with an error.
+
+    failure  why it ended where nobody asked it to: the engine is gone for good
+    """
 
     def __init__(self, app: FastAPI, listen: Listen) -> None:
         super().__init__(
@@ -70,6 +82,8 @@ class Server(uvicorn.Server):
         self._host: Host = app.state.host
         self._drain_s = listen.drain_s
         self._deadline: float | None = None
+        self._slow = SlowClients(listen.request_s, listen.stall_s)
+        self.failure: str | None = None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self._host.draining:
@@ -83,10 +97,23 @@ class Server(uvicorn.Server):
         self._deadline = time.monotonic() + self._drain_s
 
     async def on_tick(self, counter: int) -> bool:
+        if counter % _TICKS_A_SECOND == 0:
+            self._slow.sweep(self.server_state.connections)
+        if self.failure is None and not self._host.draining and (failure := self._host.service.health.failure):
+            self.failure = failure
+            self.should_exit = True
         if self._deadline is not None and (self._host.service.n_open == 0 or time.monotonic() > self._deadline):
             self._host.service.fail(shutting_down())
             self.should_exit = True
         return await super().on_tick(counter)
+
+
+def allow_open_files(n: int) -> None:
+    """For this process, as far as the system lets it: a common default is 1,024, which connections alone may need."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = n if hard == resource.RLIM_INFINITY else min(n, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def free_port() -> int:

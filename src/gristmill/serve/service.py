@@ -8,18 +8,14 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from dataclasses import dataclass
 from typing import Protocol
 
 from gristmill.engine.engine import Engine, EngineClosedError, Load
 from gristmill.engine.loop import Sink
-from gristmill.serve.errors import ApiError, as_api_error, overloaded
-from gristmill.types import Event, Failure, Request
-
-_MOMENT_S = 0.1
-
-Indexed = tuple[int, Event]
-"""Which request of a call, and what came of it."""
+from gristmill.serve.errors import ApiError, as_api_error
+from gristmill.serve.inbox import MAX_UNREAD, Inbox, Indexed, OpenCalls
+from gristmill.types import Event, Request
 
 
 class Answering(Protocol):
@@ -42,11 +38,31 @@ class Answering(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Health:
+    """status      'ok', 'loading', 'restarting' or 'dead'
+    message     what happened, for people
+    loaded      share of the model that is loaded, 0 to 1, while it is
+    n_restarts  times that the engine was started again
+    failure     nothing will be answered any more, so that the server is to end, and say this to who runs it
+    """
+
+    status: str = "ok"
+    message: str = ""
+    loaded: float | None = None
+    n_restarts: int = 0
+    failure: str = ""
+
+
 class Service(Protocol):
     """Takes requests. All methods are for the event loop's thread."""
 
+    def open(self) -> None:
+        """Called once, before any other, when the event loop runs."""
+        ...
+
     async def start(self, requests: Sequence[Request]) -> Answering:
-        """ApiError for what cannot be run, and where too many wait."""
+        """ApiError for what cannot be run, where too many wait, and while the engine is not there."""
         ...
 
     @property
@@ -55,7 +71,7 @@ class Service(Protocol):
         ...
 
     @property
-    def alive(self) -> bool: ...
+    def health(self) -> Health: ...
 
     def load(self) -> Load: ...
 
@@ -71,39 +87,37 @@ class Service(Protocol):
 class EngineService:
     """The engine of this process. At most max_sequences + max_queue requests are open, others are refused."""
 
-    def __init__(self, engine: Engine, max_queue: int) -> None:
+    def __init__(self, engine: Engine, max_queue: int, max_unread: int = MAX_UNREAD) -> None:
         self._engine = engine
-        self._capacity = engine.settings.max_sequences + max_queue
-        self._open: set[_Answers] = set()
+        self._open = OpenCalls(engine.settings.max_sequences + max_queue)
+        self._max_unread = max_unread
         self._alive = True
         self._due: deque[_Answers] = deque()
         self._scheduled = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._threads = ThreadPoolExecutor(4, "gristmill submit")
 
+    def open(self) -> None:
+        pass  # the engine starts with its first request
+
     @property
     def n_open(self) -> int:
-        return sum(answers.n for answers in self._open)
+        return self._open.n
 
     @property
-    def alive(self) -> bool:
-        return self._alive
+    def health(self) -> Health:
+        return Health() if self._alive else Health("dead", "the engine was closed")
 
     def fail(self, error: ApiError) -> None:
-        for answers in self._open:
-            answers.fail(error)
+        self._open.fail(error)
 
     def load(self) -> Load:
         return self._engine.load()
 
     async def start(self, requests: Sequence[Request]) -> Answering:
-        n = len(requests)
-        if n > self._capacity:
-            raise ApiError(400, f"{n} answers are more than this server takes at once: {self._capacity}", param="n")
-        if self.n_open + n > self._capacity:
-            raise overloaded(f"{self.n_open} requests are open, and {self._capacity} may be; try again later")
         self._loop = asyncio.get_running_loop()
-        answers = _Answers(self._engine, n, self._open.discard)
+        self._open.check_room(len(requests))
+        answers = _Answers(self._engine, len(requests), self._max_unread, self._open.remove)
         self._open.add(answers)
         try:
             if any(request.params.structured_outputs is not None for request in requests):
@@ -126,14 +140,14 @@ class EngineService:
 
     def _sink(self, answers: _Answers, index: int) -> Sink:
         def take(event: Event) -> bool:  # on the engine's thread
-            answers.inbox.append((index, event))
+            is_wanted = answers.put(index, event)
             if not answers.told:
                 answers.told = True
                 self._due.append(answers)
                 if not self._scheduled and self._loop is not None:
                     self._scheduled = True
                     self._loop.call_soon_threadsafe(self._deliver)
-            return answers.closed
+            return not is_wanted
 
         return take
 
@@ -142,23 +156,19 @@ class EngineService:
         while self._due:
             answers = self._due.popleft()
             answers.told = False
-            answers.arrived.set()
+            answers.wake()
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-class _Answers:
-    """One call's requests. `inbox` and `told` are written by two threads, in an order that loses nothing."""
+class _Answers(Inbox):
+    """One call's requests. `told` is written by two threads, in an order that loses nothing."""
 
-    def __init__(self, engine: Engine, n: int, on_end: Callable[[_Answers], None]) -> None:
-        self.inbox: deque[Indexed] = deque()
+    def __init__(self, engine: Engine, n: int, max_unread: int, on_end: Callable[[Inbox], None]) -> None:
+        super().__init__(n, max_unread)
         self.told = False
-        self.closed = False
-        self.arrived = asyncio.Event()
         self._engine = engine
-        self.n = n
-        self._error: ApiError | None = None
         self._on_end = on_end
         self._ids: list[int] = []
 
@@ -166,30 +176,6 @@ class _Answers:
         self._ids.append(request_id)
         if self.closed:  # meanwhile, by the loop's thread
             self._engine.cancel(request_id)
-
-    async def events(self) -> list[Indexed]:
-        while not self.inbox and self._error is None:
-            await self.arrived.wait()
-            self.arrived.clear()
-        if self._error is not None:
-            raise self._error
-        events = [self.inbox.popleft() for _ in range(len(self.inbox))]
-        for _, event in events:
-            if isinstance(event, Failure):
-                raise as_api_error(event.error) from event.error
-        return events
-
-    async def settle(self) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_MOMENT_S):
-                await self.arrived.wait()
-        for _, event in list(self.inbox):
-            if isinstance(event, Failure):
-                raise as_api_error(event.error) from event.error
-
-    def fail(self, error: ApiError) -> None:
-        self._error = error
-        self.arrived.set()
 
     def cancel(self, index: int) -> None:
         self._engine.cancel(self._ids[index])

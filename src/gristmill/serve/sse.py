@@ -31,6 +31,21 @@ def event(name: str, value: object) -> bytes:
     return f"event: {name}\n".encode() + data(value)
 
 
+class Chunks:
+    """OpenAI's events of one answer, which differ in their choice alone: the rest of their JSON is written once.
+
+    head   the fields before `choices`
+    usage  whether `usage` is there, null until the last
+    """
+
+    def __init__(self, head: dict[str, Any], usage: bool) -> None:
+        self._before = b"data: " + dumps(head)[:-1] + b',"choices":['
+        self._after = b'],"usage":null}\n\n' if usage else b"]}\n\n"
+
+    def chunk(self, choice: dict[str, Any]) -> bytes:
+        return self._before + dumps(choice) + self._after
+
+
 DONE: Final = b"data: [DONE]\n\n"
 
 

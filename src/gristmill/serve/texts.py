@@ -7,52 +7,38 @@ import asyncio
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from datetime import date
 from typing import Any, TypeVar
 
-from gristmill.dialogue.detect import detect
-from gristmill.dialogue.grammar import tool_grammar
+from gristmill.dialogue.format import ChatFormat, ChatPrompt
 from gristmill.dialogue.harmony_chat import chat_messages
 from gristmill.dialogue.harmony_render import render
-from gristmill.dialogue.parsers import make_parser
 from gristmill.dialogue.reader import DialogueReader
 from gristmill.dialogue.tools import read_tool_choice, read_tools
 from gristmill.dialogue.types import ChoiceMode, Kind, Tool, ToolChoice
-from gristmill.llm import LLM
 from gristmill.serve.chat_protocol import Conversation
 from gristmill.serve.errors import ApiError, refuse, too_long, unsupported
-from gristmill.tokenizer.chat import ChatTemplate, Parts, encode_parts, ends_in_thinking
+from gristmill.serve.model import Model
+from gristmill.tokenizer.chat import ChatTemplate, Parts
 from gristmill.tokenizer.interface import TemplateError, Tokenizer
 from gristmill.types import StructuredOutputsParams
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """A conversation as the model sees it, and how to read what it answers."""
-
-    ids: tuple[int, ...]
-    starts_in_reasoning: bool
-    tools: tuple[Tool, ...]
-    tool_choice: ToolChoice
-    parallel: bool
-
-
 class Texts:
     """The vocabulary and the chat template of a model. Raises MissingTokenizerError for a model without the first."""
 
-    def __init__(self, llm: LLM) -> None:
-        self.tokenizer: Tokenizer = llm.tokenizer
-        self.max_context = llm.max_context
+    def __init__(self, model: Model) -> None:
+        self.tokenizer: Tokenizer = model.tokenizer
+        self.max_context = model.max_context
         try:
-            self.template: ChatTemplate | None = llm.chat_template
+            self.template: ChatTemplate | None = model.chat_template
         except TemplateError as error:
             self.template, self._no_template = None, str(error)
-        source = self.template.source if self.template is not None else None
         self.template_words = _words(self.template) if self.template is not None else frozenset[str]()
-        self.kind = detect(source, self.tokenizer.special_ids)
+        self._format = ChatFormat(self.tokenizer, self.template)
+        self.kind = self._format.kind
         tokenizer = self.tokenizer
         self._most_bytes = max((len(tokenizer.token_bytes(i)) for i in range(tokenizer.vocab_size)), default=1)
         self._threads = ThreadPoolExecutor(2, "gristmill text")
@@ -79,45 +65,27 @@ class Texts:
         if n_prompt + (n_answer or 1) > self.max_context:
             raise too_long(n_prompt, n_answer or 0, self.max_context, param)
 
-    def prompt(self, chat: Conversation) -> Prompt:
-        """ApiError, or another ValueError, for a conversation that the model cannot be given."""
+    def prompt(self, chat: Conversation, *, constrained: bool = False) -> ChatPrompt:
+        """ApiError, or another ValueError, for a conversation that the model cannot be given.
+
+        constrained  its answer keeps to something besides calls
+        """
         tools = read_tools(_checked_tools(chat.tools))
         if chat.tool_choice is not None and not tools and chat.tool_choice not in ("none", "auto"):
             raise refuse("tool_choice", f"is {chat.tool_choice!r:.80}, but there are no tools")
         choice = read_tool_choice(chat.tool_choice, tools)
         shown = tools if choice.mode is not ChoiceMode.NONE else ()
-        self._check_tools(chat, choice, shown)
-        parts = self._render(chat, shown)
-        ids = encode_parts(self.tokenizer, parts)
-        thinking = self.kind is not Kind.HARMONY and ends_in_thinking(parts)
-        return Prompt(tuple(ids), thinking, shown, choice, chat.parallel_tool_calls)
+        self._check_tools(chat, choice, shown, constrained)
+        return self._format.prompt(self._render(chat, shown), shown, choice, chat.parallel_tool_calls)
 
-    def reader(self, prompt: Prompt, stop: Sequence[str]) -> DialogueReader:
-        parser = make_parser(
-            self.kind,
-            tools=prompt.tools,
-            tool_choice=prompt.tool_choice,
-            parallel=prompt.parallel,
-            starts_in_reasoning=prompt.starts_in_reasoning,
-        )
-        return DialogueReader(self.tokenizer, parser, stop)
+    def reader(self, prompt: ChatPrompt, stop: Sequence[str], *, constrained: bool) -> DialogueReader:
+        return self._format.reader(prompt, stop, constrained=constrained)
 
-    def forced_calls(self, prompt: Prompt) -> StructuredOutputsParams | None:
-        return tool_grammar(
-            self.kind,
-            prompt.tools,
-            prompt.tool_choice,
-            parallel=prompt.parallel,
-            special_tokens=self.tokenizer.special_ids,
-            starts_in_reasoning=prompt.starts_in_reasoning,
-        )
-
-    def check_guided(self, prompt: Prompt, param: str) -> None:
-        """ApiError where the answer proper begins after something that the constraint does not know."""
-        if prompt.tools:
-            raise unsupported(param, "cannot be kept together with tools; leave one out, or give tool_choice 'none'")
-        if prompt.starts_in_reasoning or self.kind is Kind.HARMONY:
-            raise unsupported(param, "is not supported where this model's answer begins with its reasoning")
+    def constrain(self, prompt: ChatPrompt, answer: StructuredOutputsParams | None) -> StructuredOutputsParams | None:
+        """What the engine has to keep to, so that the answer calls or keeps to `answer`. ApiError where it cannot."""
+        if answer is not None and answer.grammar is not None and prompt.tools:
+            raise unsupported("structured_outputs.grammar", "cannot be kept together with tools; leave one out")
+        return self._format.constrain(prompt, answer)
 
     def _render(self, chat: Conversation, tools: tuple[Tool, ...]) -> Parts:
         messages = [message.plain() for message in chat.messages]
@@ -151,17 +119,18 @@ class Texts:
             for_answer=chat.add_generation_prompt,
         )
 
-    def _check_tools(self, chat: Conversation, choice: ToolChoice, tools: tuple[Tool, ...]) -> None:
+    def _check_tools(self, chat: Conversation, choice: ToolChoice, tools: tuple[Tool, ...], constrained: bool) -> None:
         if not tools:
             return
         if self.kind is Kind.PLAIN or (self.kind is not Kind.HARMONY and "tools" not in self.template_words):
             raise unsupported("tools", "are nothing that this model's chat template has")
-        if choice.mode is ChoiceMode.AUTO:
+        if choice.mode is ChoiceMode.AUTO and not constrained:
             for i, tool in enumerate(chat.tools or ()):
                 if tool.get("function", tool).get("strict"):
                     raise unsupported(
                         f"tools[{i}].function.strict",
-                        "can be kept where a call is forced (tool_choice 'required' or a name), not with 'auto'",
+                        "can be kept where a call is forced (tool_choice 'required' or a name) or the answer is"
+                        " constrained (response_format), not with 'auto' alone",
                     )
 
 

@@ -116,7 +116,9 @@ async def steps(
         batch: dict[int, Step] = {}
         for index, event in await answering.events():
             if turns[index].finish is None:
-                _take(batch.setdefault(index, Step(index)), turns[index], event)
+                if index not in batch:
+                    batch[index] = Step(index)
+                _take(batch[index], turns[index], event)
         for index, step in batch.items():
             if step.events and index not in started:
                 started.add(index)

@@ -11,18 +11,20 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from gristmill.serve.errors import ApiError, of_validation, refuse
+from gristmill.serve.errors import ApiError, of_validation, refuse, shape_of
 
 MAX_BODY_BYTES: Final = 16 << 20
 MAX_BODY_S: Final = 60.0
 MAX_DEPTH: Final = 64
 _SMALL = 64 << 10  # bytes that take less to parse than to hand to another thread
 
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+
 M = TypeVar("M", bound=BaseModel)
 
 
 def dumps(value: object) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    return _encode(value).encode()
 
 
 class Json(Response):
@@ -34,8 +36,9 @@ class Json(Response):
         return dumps(content)
 
 
-def error_response(error: ApiError) -> Json:
-    return Json(error.body(), error.status, error.headers)
+def error_response(error: ApiError, path: str) -> Json:
+    """In the shape of the API that `path` belongs to."""
+    return Json(shape_of(path)(error), error.status, error.headers)
 
 
 async def read_body(request: Request) -> dict[str, Any]:

@@ -1,0 +1,176 @@
+"""The engine's own process: loads a model, runs what comes over its socket and sends what comes of it. It ends with the
+process that started it. `python -m gristmill.serve.engine_process FD` is how serve/engine_child.py starts one."""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from queue import Empty, SimpleQueue
+from typing import Final
+
+from gristmill.engine.engine import Engine
+from gristmill.engine.loop import Sink
+from gristmill.llm import LLM
+from gristmill.serve import engine_wire
+from gristmill.serve.engine_wire import EngineOptions, Kind, Messages, say
+from gristmill.types import Event, Request
+
+STATUS_S: Final = 0.5
+"""Seconds between two signs of life."""
+
+_RECEIVE_BYTES = 1 << 18
+
+Outgoing = tuple[int, Event] | bytes | None
+"""A request's number and what came of it; or a message. None: nothing follows."""
+
+
+def main() -> None:
+    """Returns when the model cannot be loaded; otherwise it runs until the other side is gone."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # they are for the server, which says when this is to end
+        signal.signal(number, signal.SIG_IGN)
+    logging.basicConfig(format="%(message)s", stream=sys.stderr)
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    threading.Thread(target=_end_with, args=(channel,), name="gristmill watch", daemon=True).start()
+    messages, first = Messages(), list[tuple[Kind, bytes]]()
+    while not first:
+        first = messages.feed(channel.recv(_RECEIVE_BYTES))
+    options = engine_wire.read_options(first[0][1])
+    sender = Sender(channel)
+    try:
+        llm = _load(options, sender.outbox)
+    except (ValueError, OSError, MemoryError) as error:
+        sender.outbox.put(say(Kind.FAILED, engine_wire.error_fields(error)))
+        sender.outbox.put(None)
+        sender.thread.join()
+        return
+    sender.engine = llm.engine
+    sender.outbox.put(engine_wire.message(Kind.READY))
+    calls = Calls(llm.engine, sender.outbox)
+    while True:
+        for kind, payload in messages.feed(channel.recv(_RECEIVE_BYTES)):
+            if kind is Kind.SUBMIT:
+                calls.submit(*engine_wire.read_submit(payload))
+            elif kind is Kind.CANCEL:
+                calls.cancel(engine_wire.read_cancel(payload))
+
+
+def _load(options: EngineOptions, outbox: SimpleQueue[Outgoing]) -> LLM:
+    def progress(done: int, total: int) -> None:
+        outbox.put(say(Kind.PROGRESS, [done, total]))
+
+    return LLM(**asdict(options), progress=progress)
+
+
+def _end_with(channel: socket.socket) -> None:
+    """Nobody is left to answer when the other side has closed its end, which it also has when it was killed."""
+    watch = select.poll()
+    watch.register(channel, 0)  # says when it is hung up, and nothing else
+    watch.poll()
+    os._exit(0)
+
+
+class Sender:
+    """Sends what is put into the outbox: at once, all that came meanwhile as one piece. Signs of life in between.
+
+    engine  whose status is told, once it is there
+    """
+
+    def __init__(self, channel: socket.socket) -> None:
+        self.outbox: SimpleQueue[Outgoing] = SimpleQueue()
+        self.engine: Engine | None = None
+        self._channel = channel
+        self.thread = threading.Thread(target=self._run, name="gristmill send", daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        due, more = time.monotonic(), True
+        while more:
+            items = list[tuple[int, Event] | bytes]()
+            try:
+                item = self.outbox.get(timeout=max(0.0, due - time.monotonic()))
+                while item is not None:
+                    items.append(item)
+                    item = self.outbox.get_nowait()
+                more = False
+            except Empty:
+                pass
+            if time.monotonic() >= due:
+                due = time.monotonic() + STATUS_S
+                items.append(self._status())
+            self._channel.sendall(engine_wire.events_message(items))
+
+    def _status(self) -> bytes:
+        return (
+            engine_wire.message(Kind.ALIVE) if self.engine is None else engine_wire.status_message(self.engine.load())
+        )
+
+
+class Calls:
+    """Requests by the numbers that the other side gave them, until it cancels them: it does so in any case."""
+
+    def __init__(self, engine: Engine, outbox: SimpleQueue[Outgoing]) -> None:
+        self._engine = engine
+        self._outbox = outbox
+        self._entries: dict[int, _Entry] = {}
+        self._threads = ThreadPoolExecutor(4, "gristmill submit")
+
+    def submit(self, first: int, requests: Sequence[Request]) -> None:
+        entries = [_Entry() for _ in requests]
+        self._entries.update(enumerate(entries, first))
+        if any(request.params.structured_outputs is not None for request in requests):  # its grammar takes long
+            self._threads.submit(self._run, first, requests, entries)
+        else:
+            self._run(first, requests, entries)
+
+    def cancel(self, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            entry = self._entries.pop(number, None)
+            if entry is None:  # it was cancelled before, alone
+                continue
+            entry.cancelled = True
+            if entry.request_id is not None:
+                self._engine.cancel(entry.request_id)
+
+    def _run(self, first: int, requests: Sequence[Request], entries: Sequence[_Entry]) -> None:
+        refusal: Exception | None = None
+        try:
+            for number, (request, entry) in enumerate(zip(requests, entries, strict=True), first):
+                if entry.cancelled:
+                    continue
+                entry.request_id = self._engine.submit(request, self._sink(number))
+                if entry.cancelled:  # meanwhile, by another thread
+                    self._engine.cancel(entry.request_id)
+        except Exception as error:
+            refusal = error
+        self._outbox.put(engine_wire.submitted_message(first, refusal))
+
+    def _sink(self, number: int) -> Sink:
+        put = self._outbox.put
+
+        def take(event: Event) -> None:
+            put((number, event))
+
+        return take
+
+
+class _Entry:
+    """A request here. request_id: the engine's, once it was submitted."""
+
+    __slots__ = ("cancelled", "request_id")
+
+    def __init__(self) -> None:
+        self.cancelled = False
+        self.request_id: int | None = None
+
+
+if __name__ == "__main__":
+    main()

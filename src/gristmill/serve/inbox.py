@@ -1,0 +1,123 @@
+"""Events of one call, from where they are computed to who reads them; how many calls may be open."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextlib import suppress
+from typing import Final
+
+from gristmill.serve.errors import ApiError, as_api_error, overloaded
+from gristmill.types import Event, Failure, PromptLogprobs, TokenEvent
+
+MAX_UNREAD: Final = 1 << 17
+"""Events of one call that wait for their reader, log-probabilities counted apiece: some 25 MB. More end the call."""
+
+_MOMENT_S = 0.1
+
+Indexed = tuple[int, Event]
+"""Which request of a call, and what came of it."""
+
+
+class Inbox:
+    """What came of n requests that were submitted together. One thread puts events in, and the event loop's takes them.
+
+    After `put`, that thread sees to it that `wake` is called by the event loop's.
+    """
+
+    def __init__(self, n: int, max_unread: int = MAX_UNREAD) -> None:
+        self.n = n
+        self.closed = False
+        self._max_unread = max_unread
+        self._events: deque[Indexed] = deque()
+        self._n_put = self._n_read = 0  # each is written by one thread
+        self._arrived = asyncio.Event()
+        self._error: ApiError | None = None
+
+    def put(self, index: int, event: Event) -> bool:
+        """Whether more is wanted of this request."""
+        self._n_put += _weight(event)
+        if self._n_put - self._n_read > self._max_unread and self._error is None:
+            self._error = too_slow()
+        if self.closed or self._error is not None:
+            return False
+        self._events.append((index, event))
+        return True
+
+    def wake(self) -> None:
+        self._arrived.set()
+
+    def fail(self, error: ApiError) -> None:
+        """No event is given out any more. For the event loop's thread."""
+        self._error = self._error or error
+        self._arrived.set()
+
+    def check(self) -> None:
+        """ApiError where this has failed."""
+        if self._error is not None:
+            raise self._error
+
+    async def events(self) -> list[Indexed]:
+        """What came since the last call, at least one event. ApiError where a request failed."""
+        while not self._events and self._error is None:
+            await self._arrived.wait()
+            self._arrived.clear()
+        self.check()
+        events = [self._events.popleft() for _ in range(len(self._events))]
+        self._n_read += sum(_weight(event) for _, event in events)
+        for _, event in events:
+            if isinstance(event, Failure):
+                raise as_api_error(event.error) from event.error
+        return events
+
+    async def settle(self) -> None:
+        """Until an event is there or a moment has passed. ApiError where a request has failed at once."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_MOMENT_S):
+                await self._arrived.wait()
+        self.check()
+        for _, event in list(self._events):
+            if isinstance(event, Failure):
+                raise as_api_error(event.error) from event.error
+
+
+class OpenCalls:
+    """What is open, and how many requests may be."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._all: set[Inbox] = set()
+
+    @property
+    def n(self) -> int:
+        """Requests that are open."""
+        return sum(inbox.n for inbox in self._all)
+
+    def check_room(self, n: int) -> None:
+        """ApiError where n more are too many."""
+        if n > self._capacity:
+            raise ApiError(400, f"{n} answers are more than this server takes at once: {self._capacity}", param="n")
+        if self.n + n > self._capacity:
+            raise overloaded(f"{self.n} requests are open, and {self._capacity} may be; try again later")
+
+    def add(self, inbox: Inbox) -> None:
+        self._all.add(inbox)
+
+    def remove(self, inbox: Inbox) -> None:
+        self._all.discard(inbox)
+
+    def fail(self, error: ApiError) -> None:
+        """End all of them with this."""
+        for inbox in self._all:
+            inbox.fail(error)
+
+
+def too_slow() -> ApiError:
+    message = "the answer was not read for so long that it was given up; read it as it comes"
+    return ApiError(503, message, code="client_too_slow", kind="server_error")
+
+
+def _weight(event: Event) -> int:
+    if isinstance(event, TokenEvent):
+        return 1 + len(event.top_logprobs)
+    return sum(map(_weight, event.tokens)) if isinstance(event, PromptLogprobs) else 1

@@ -1,0 +1,134 @@
+"""Errors in the shape of the API that is asked, as the real clients read them."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+
+import anthropic
+import openai
+import pytest
+from served import Running, serving
+
+from gristmill import LLM
+from gristmill.serve.app import Settings
+from gristmill.serve.guard import Access
+
+MESSAGE = {"model": None, "max_tokens": 4, "messages": [{"role": "user", "content": "a"}]}
+OPENAI_PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings", "/tokenize", "/v1/models")
+
+
+@pytest.fixture(scope="module")
+def locked(llm: LLM) -> Iterator[Running]:
+    with serving(llm, Settings(names=("tiny",), access=Access(api_keys=("key",)))) as running:
+        yield running
+
+
+def of_anthropic(running: Running, key: str = "key", **headers: str) -> anthropic.Anthropic:
+    return anthropic.Anthropic(base_url=running.url, api_key=key, max_retries=0, timeout=20, default_headers=headers)
+
+
+def of_openai(running: Running, key: str = "key", **headers: str) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{running.url}/v1", api_key=key, max_retries=0, timeout=20, default_headers=headers)
+
+
+def anthropic_kind(error: anthropic.APIStatusError) -> str:
+    body = error.body
+    assert isinstance(body, dict)
+    assert set(body) == {"type", "error"}
+    assert body["type"] == "error"
+    assert set(body["error"]) == {"type", "message"}
+    assert body["error"]["message"]
+    return body["error"]["type"]
+
+
+@pytest.mark.parametrize(
+    ("key", "headers", "changes", "expected", "kind"),
+    [
+        ("wrong", {}, {}, anthropic.AuthenticationError, "authentication_error"),
+        ("key", {"Host": "evil.example"}, {}, anthropic.PermissionDeniedError, "permission_error"),
+        ("key", {"Origin": "https://evil.example"}, {}, anthropic.PermissionDeniedError, "permission_error"),
+        ("key", {}, {"model": "none"}, anthropic.NotFoundError, "not_found_error"),
+        ("key", {}, {"max_tokens": -1}, anthropic.BadRequestError, "invalid_request_error"),
+        ("key", {}, {"messages": []}, anthropic.BadRequestError, "invalid_request_error"),
+    ],
+)
+def test_anthropics_client(
+    locked: Running, key: str, headers: dict, changes: dict, expected: type[anthropic.APIStatusError], kind: str
+) -> None:
+    with of_anthropic(locked, key, **headers) as client, pytest.raises(expected) as caught:
+        client.messages.create(**{**MESSAGE, "model": "tiny", **changes})
+    assert anthropic_kind(caught.value) == kind
+    if "max_tokens" not in changes:
+        counted = {"model": "tiny", "messages": MESSAGE["messages"], **changes}
+        with of_anthropic(locked, key, **headers) as client, pytest.raises(expected) as caught:
+            client.messages.count_tokens(**counted)
+        assert anthropic_kind(caught.value) == kind
+
+
+def test_a_large_body_is_told_in_the_same_shape(running: Running) -> None:
+    with socket.create_connection(("127.0.0.1", int(running.url.rsplit(":", 1)[1])), timeout=10) as client:
+        client.sendall(b"POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 200000000\r\n\r\n")
+        answer = b""
+        while not answer.endswith(b"}"):  # it may come in pieces
+            answer += client.recv(4096)
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert b" 413 " in head
+    assert json.loads(body)["error"]["type"] == "request_too_large"
+
+
+def test_anthropics_client_where_the_server_drains(llm: LLM) -> None:
+    with serving(llm, Settings(names=("tiny",))) as running, of_anthropic(running) as client:
+        running.server.config.app.state.host.draining = True
+        with pytest.raises(anthropic.InternalServerError) as caught:
+            client.messages.create(**{**MESSAGE, "model": "tiny"})
+        assert anthropic_kind(caught.value) == "overloaded_error"
+
+
+@pytest.mark.parametrize(
+    ("key", "headers", "changes", "expected", "code"),
+    [
+        ("wrong", {}, {}, openai.AuthenticationError, "invalid_api_key"),
+        ("key", {"Host": "evil.example"}, {}, openai.PermissionDeniedError, "forbidden_host"),
+        ("key", {}, {"model": "none"}, openai.NotFoundError, "model_not_found"),
+        ("key", {}, {"max_tokens": -1}, openai.BadRequestError, "invalid_value"),
+    ],
+)
+def test_openais_client(
+    locked: Running, key: str, headers: dict, changes: dict, expected: type[openai.APIStatusError], code: str
+) -> None:
+    with of_openai(locked, key, **headers) as client, pytest.raises(expected) as caught:
+        client.chat.completions.create(**{**MESSAGE, "model": "tiny", **changes})
+    assert caught.value.code == code
+    assert caught.value.type
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+def test_methods_that_are_not_there(running: Running, method: str) -> None:
+    for path in ("/v1/messages", "/v1/messages/count_tokens"):
+        response = running.http.request(method, path)
+        assert response.status_code == 405
+        assert response.json()["error"] == {
+            "type": "invalid_request_error",
+            "message": f"{method} {path}: method not allowed; the API is described at /docs",
+        }
+    for path in ("/v1/chat/completions", "/tokenize"):
+        response = running.http.request(method, path)
+        assert response.status_code == 405
+        assert set(response.json()["error"]) == {"message", "type", "param", "code"}
+        assert response.json()["error"]["code"] == "method_not_allowed"
+
+
+def test_paths_that_are_not_there(running: Running) -> None:
+    assert running.http.get("/v1/messages/none").json()["error"]["type"] == "not_found_error"
+    for path in ("/v1/none", "/v1/messagesx", "/none"):
+        response = running.http.post(path, json={})
+        assert response.status_code == 404
+        assert response.json()["error"]["code"] == "not_found"
+
+
+@pytest.mark.parametrize("path", OPENAI_PATHS)
+def test_without_a_key(locked: Running, path: str) -> None:
+    error = locked.http.post(path, json={}).json()["error"]
+    assert (error["type"], error["code"]) == ("authentication_error", "invalid_api_key")
