@@ -1,4 +1,4 @@
-# make run MODEL=file    builds and continues a text        make test    lint, types, layers, tests
+# make run               builds and tells a story           make test    lint, types, layers, tests
 # make lint              the checks alone                   make bench   speed on this machine
 
 PYTHON ?= python3
@@ -10,15 +10,14 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 PROMPT ?= Once upon a time
 MODEL ?=
-ARGS ?= --temp 0 -n 128
+ARGS ?= --temp 0.7 -n 400
 
 export CMAKE_BUILD_PARALLEL_LEVEL ?= 2
 
 .PHONY: run test lint bench clean
 
 run: $(VENV)/.built
-	@test -n "$(MODEL)" || { echo "say which model: make run MODEL=path/to/model.gguf [PROMPT=\"...\"]"; exit 2; }
-	@$(BIN)/gristmill generate -m "$(MODEL)" -p "$(PROMPT)" $(ARGS)
+	@$(BIN)/gristmill generate $(if $(MODEL),-m "$(MODEL)") -p "$(PROMPT)" $(ARGS)
 
 test: $(VENV)/.tested-with lint
 	$(BIN)/python -m pytest

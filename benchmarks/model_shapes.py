@@ -39,6 +39,7 @@ class Tensor:
 
 SHAPES: Mapping[str, ModelShape] = {
     "qwen3-0.6b": ModelShape("qwen3", 151936, 28, 1024, 3072, 16, 8, 128, 40960, 1e6, 1e-6, True),
+    "qwen3-8b": ModelShape("qwen3", 151936, 36, 4096, 12288, 32, 8, 128, 40960, 1e6, 1e-6, False),
     "qwen2-1.5b": ModelShape("qwen2", 151936, 28, 1536, 8960, 12, 2, 128, 131072, 1e4, 1e-6, False),
     "llama2-7b": ModelShape("llama", 32000, 32, 4096, 11008, 32, 32, 128, 4096, 1e4, 1e-5, False),
     "gpt-oss-20b": ModelShape(

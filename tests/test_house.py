@@ -39,6 +39,21 @@ def test_files_that_the_documents_name_exist() -> None:
             assert any(path.exists() for path in candidates), f"{document.name} names {file}"
 
 
+def test_tests_that_the_promises_name_exist() -> None:
+    named = 0
+    for row in (ROOT / "docs" / "reliability.md").read_text().splitlines():
+        file = None
+        for name in re.findall(r"`(tests/[\w/]+\.py|test_\w+)`", row):
+            if name.startswith("tests/"):
+                file = ROOT / name
+                assert file.exists(), name
+                continue
+            assert file is not None, name
+            assert re.search(rf"^def {name}\(", file.read_text(), re.MULTILINE), f"{file} has no {name}"
+            named += 1
+    assert named > 50
+
+
 def test_import_is_light() -> None:
     """In a fresh interpreter: no array library, no backend, and under 150 ms (the best of five)."""
     code = (

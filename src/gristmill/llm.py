@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
@@ -14,6 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gristmill.answers import Answers
+from gristmill.bundled import STORY_MODEL
+from gristmill.dialogue.format import ChatFormat, ChatPrompt
+from gristmill.dialogue.message import AssistantMessage
+from gristmill.dialogue.reader import DialogueReader
+from gristmill.dialogue.tools import read_tools
 from gristmill.engine.adjust import Mask
 from gristmill.engine.draft_model import check_draft
 from gristmill.engine.drafts import LONGEST
@@ -22,13 +28,15 @@ from gristmill.engine.guide import GuideCompiler
 from gristmill.engine.runner import REPLAY
 from gristmill.formats.open import open_checkpoint
 from gristmill.formats.quantize import quantize_type
+from gristmill.hub.names import as_name
+from gristmill.hub.store import locate
 from gristmill.kv.cache import plan
 from gristmill.models.build import build, bytes_to_expect
 from gristmill.models.hyperparameters import read_config
 from gristmill.ops.cpu import CpuOps
 from gristmill.ops.interface import Ops
 from gristmill.outputs import Piece, RequestOutput, TextReader
-from gristmill.tokenizer.chat import ChatTemplate, encode_chat
+from gristmill.tokenizer.chat import ChatTemplate
 from gristmill.tokenizer.chat_files import load_chat_template
 from gristmill.tokenizer.interface import MissingTokenizerError, TemplateError, Tokenizer
 from gristmill.tokenizer.load import load_tokenizer
@@ -56,18 +64,22 @@ Message = Mapping[str, Any]
 class LLM:
     """A model that is ready to answer.
 
-    model          a .gguf, .safetensors or llama2.c .bin file, or a folder with config.json and *.safetensors
-    device         'cpu', or 'auto' which is the same until there is a GPU backend
+    model          a .gguf, .safetensors or llama2.c .bin file, a folder with config.json and *.safetensors, or the name
+                   of a model of the Hugging Face hub that was pulled: org/name or org/name:QUANT;
+                   None: the story model that comes along
+    device         'cpu', 'cuda' (a card, with torch and Triton), or 'auto', which is the processor
     threads        None: as many as there are cores for this process
     max_context    tokens of prompt and answer together; None: the model's own, at most 8192
     max_sequences  requests that run at once; others wait for their turn
     kv_type        'f16', 'f32' or 'q8_0' (int8, a scale for each 32), what keys and values are kept in
     kv_budget      bytes for keys and values; None: what max_sequences of the whole context need, if four fifths of the
-                   memory that the weights leave free hold it, and otherwise that much. Pages come as they are used
+                   memory that the weights leave free hold it, and otherwise that much. Pages come as they are used.
+                   On a card: what gpu_memory_fraction leaves
     speculate      most tokens that repetitions in a text may guess at a time, up to 15, which True stands for: the same
                    answers, faster where text repeats itself
     draft          a smaller model with the same vocabulary that guesses tokens ahead: the same answers, faster where it
                    is often right
+    gpu_memory_fraction  share of a card's memory that weights, cache and all else may take
     quantize       None (or 'none'), 'int8' (a float32 scale a row), 'q8_0', 'q4_0' (a float16 scale for each 32) or
                    'mxfp4': what dense matrices of float models are kept as. Those are the projections of attention and
                    of feed-forward networks, and the head; experts and matrices of up to 32,768 elements are not, the
@@ -76,12 +88,13 @@ class LLM:
     chat_template  a Jinja2 file to use instead of the model's own chat template
     tokenizer      a file to take the vocabulary from instead of the model's own
     progress       called with (bytes loaded, bytes in all)
-    Raises FileNotFoundError, and ModelFormatError or another ValueError that names what is wrong.
+    Raises FileNotFoundError, and ModelFormatError, HubError (of a model that was not pulled) or another ValueError
+    that names what is wrong.
     """
 
     def __init__(
         self,
-        model: str | Path,
+        model: str | Path | None = None,
         *,
         device: str = "auto",
         threads: int | None = None,
@@ -89,6 +102,7 @@ class LLM:
         max_sequences: int = 16,
         kv_type: str = "f16",
         kv_budget: int | None = None,
+        gpu_memory_fraction: float = 0.9,
         quantize: str | None = None,
         speculate: int = 0,
         draft: str | Path | None = None,
@@ -96,15 +110,18 @@ class LLM:
         chat_template: str | Path | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
-        path = Path(model)
+        model = STORY_MODEL if model is None else model
+        path = locate(model)
         target = quantize_type(quantize)
         replay = _replay_mode()
+        if device == "cuda" and kv_type == "q8_0":
+            raise ValueError("kv_type q8_0 is for device cpu; on cuda use f16 or f32")
         _check_count("max_sequences", max_sequences)
         if not 0 <= speculate <= LONGEST:
             raise ValueError(f"speculate must be True, False or a number of tokens up to {LONGEST}, not {speculate}")
         checkpoint = open_checkpoint(path)
         config = read_config(checkpoint)
-        self._ops = pick_backend(device, threads)
+        self._ops = pick_backend(device, threads, gpu_memory_fraction)
         n_bytes = bytes_to_expect(checkpoint, target)
         self._ops.expect(n_bytes)  # and meanwhile the vocabulary is read
         self._tokenizer: Tokenizer | None = None
@@ -120,15 +137,22 @@ class LLM:
         except TemplateError as error:  # and all but chats works
             self._template = error
         context = pick_context(config, max_context)
-        budget = kv_budget if kv_budget is not None else spare_memory(n_bytes)
-        draft_checkpoint = open_checkpoint(Path(draft)) if draft is not None else None
+        draft_checkpoint = open_checkpoint(locate(draft)) if draft is not None else None
         draft_config = read_config(draft_checkpoint) if draft_checkpoint is not None else None
         if draft_config is not None:
             check_draft(draft_config, config, context)
-        kv_plan = plan(config, kv_type, context, max_sequences, STEP_TOKENS, budget, draft_config)
+        sizes = (context, max_sequences, STEP_TOKENS)
+        on_card = device == "cuda"
+        budget = kv_budget if kv_budget is not None else spare_memory(n_bytes)
+        if not on_card:  # before the weights take their time
+            kv_plan = plan(config, kv_type, *sizes, budget, draft_config)
         decoder = build(checkpoint, self._ops, progress, target)
         small = build(draft_checkpoint, self._ops, progress, target) if draft_checkpoint is not None else None
+        if on_card:
+            budget = kv_budget if kv_budget is not None else _spare_on_card(self._ops)
+            kv_plan = plan(config, kv_type, *sizes, budget, draft_config)
         self.model_path = path
+        self.model_name = name_of(model, path)
         self.config: ModelConfig = config
         self._eos_ids = self._tokenizer.eos_ids if self._tokenizer else ()
         settings = EngineSettings(
@@ -137,6 +161,7 @@ class LLM:
             eos_ids=self._eos_ids,
             speculate=LONGEST if speculate is True else speculate,
             replay=replay,
+            warm=on_card,
         )
         self._engine: Engine | None = Engine(decoder, self._ops, settings, kv_plan, kv_type, self._guide_of(), small)
 
@@ -244,13 +269,60 @@ class LLM:
     ) -> list[RequestOutput]:
         """Answer one conversation or several: messages of "role" and "content" through the model's chat template.
 
+        Each output has its `text` as the model wrote it, and as `message` what that is in OpenAI's words: content,
+        reasoning_content, tool_calls. structured_outputs are of the content; a thought before it is free. An answer
+        that max_tokens ends (finish_reason "length") may be without content.
         Special tokens are never parsed in what messages say. TemplateError (a ValueError) for a model without a
         template, or messages that its template refuses.
         """
         several = [messages] if messages and isinstance(messages[0], Mapping) else messages
         options = (tools, add_generation_prompt, continue_final_message, chat_template_kwargs)
-        prompts = [self.encode_chat(conversation, *options) for conversation in several]  # type: ignore[arg-type]
-        return self.generate(prompts, sampling_params)
+        prompts = [self.chat_prompt(conversation, *options) for conversation in several]  # type: ignore[arg-type]
+        asked = _for_each("sampling_params", sampling_params or SamplingParams(), len(prompts))
+        constrained = [self.constrain_chat(prompt, params) for prompt, params in zip(prompts, asked, strict=True)]
+        outputs = self.generate([list(prompt.ids) for prompt in prompts], constrained)
+        return [self._with_messages(*given) for given in zip(outputs, prompts, asked, strict=True)]
+
+    def chat_prompt(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+    ) -> ChatPrompt:
+        """A conversation as `chat` gives it to the model, for `constrain_chat` and `chat_reader`."""
+        parts = self.chat_template.render(
+            messages,
+            tools=tools,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            chat_template_kwargs=chat_template_kwargs,
+        )
+        return self._chat_format().prompt(parts, read_tools(tools))
+
+    def constrain_chat(self, prompt: ChatPrompt, params: SamplingParams) -> SamplingParams:
+        """`params` with their structured_outputs as they are for the whole of an answer, its thought included."""
+        if params.structured_outputs is None:
+            return params
+        return replace(params, structured_outputs=self._chat_format().constrain(prompt, params.structured_outputs))
+
+    def chat_reader(self, prompt: ChatPrompt, params: SamplingParams) -> DialogueReader:
+        """Reads one answer into thought, calls and content. params: as they were before `constrain_chat`."""
+        return self._chat_format().reader(prompt, params.stop, constrained=params.structured_outputs is not None)
+
+    def _chat_format(self) -> ChatFormat:
+        return ChatFormat(self.tokenizer, self.chat_template)
+
+    def _with_messages(self, output: RequestOutput, prompt: ChatPrompt, params: SamplingParams) -> RequestOutput:
+        answers = []
+        for answer in output.outputs:
+            reader, message = self.chat_reader(prompt, params), AssistantMessage()
+            for token_id in answer.token_ids:
+                message.add(reader.push(token_id))
+            message.add(reader.finish())
+            answers.append(replace(answer, message=message.body()))
+        return replace(output, outputs=answers)
 
     def encode_chat(
         self,
@@ -261,18 +333,8 @@ class LLM:
         chat_template_kwargs: Mapping[str, Any] | None = None,
     ) -> list[int]:
         """Ids of a conversation as `chat` gives it to the model."""
-        tokenizer, template = self.tokenizer, self._template
-        if isinstance(template, TemplateError):
-            raise template
-        return encode_chat(
-            tokenizer,
-            template,
-            messages,
-            tools=tools,
-            add_generation_prompt=add_generation_prompt,
-            continue_final_message=continue_final_message,
-            chat_template_kwargs=chat_template_kwargs,
-        )
+        options = (tools, add_generation_prompt, continue_final_message, chat_template_kwargs)
+        return list(self.chat_prompt(messages, *options).ids)
 
     def logits(self, ids: Sequence[int], start: int = 0) -> NDArray[np.float32]:
         """float32 [T - start, vocab_size]: what the model expects after each token from `start` on, given those before.
@@ -376,11 +438,27 @@ class LLM:
         return np.concatenate([event.values for event in events if isinstance(event, PromptRows)])
 
 
-def pick_backend(device: str, threads: int | None) -> Ops:
-    """ValueError for a device that is not there."""
-    if device not in ("auto", "cpu"):
-        raise ValueError(f"device must be auto or cpu, not {device!r}")
-    return CpuOps(threads)
+def pick_backend(device: str, threads: int | None, gpu_memory_fraction: float = 0.9) -> Ops:
+    """threads: those that compute, and on a card those that quantize weights while loading.
+
+    ValueError for a device that is not there.
+    """
+    if device not in ("auto", "cpu", "cuda"):
+        raise ValueError(f"device must be auto, cpu or cuda, not {device!r}")
+    if device != "cuda":
+        return CpuOps(threads)
+    try:
+        from gristmill.ops.cuda import CudaOps
+    except ModuleNotFoundError as error:
+        raise ValueError(f"device cuda needs {error.name}: pip install 'gristmill[cuda]'") from None
+    return CudaOps(gpu_memory_fraction, threads)
+
+
+def _spare_on_card(ops: Ops) -> int:
+    from gristmill.ops.cuda import CudaOps
+
+    assert isinstance(ops, CudaOps)
+    return ops.spare_memory()
 
 
 def pick_context(config: ModelConfig, asked: int | None) -> int:
@@ -390,6 +468,13 @@ def pick_context(config: ModelConfig, asked: int | None) -> int:
     if not 2 <= asked <= config.max_context:
         raise ValueError(f"the context must be between 2 and the model's {config.max_context} tokens, not {asked}")
     return asked
+
+
+def name_of(model: str | Path, path: Path) -> str:
+    """What people call a model: its name on the hub, or its file's without the ending."""
+    if name := as_name(model):
+        return str(name)
+    return path.resolve().name if path.is_dir() else path.stem
 
 
 def _replay_mode() -> str:

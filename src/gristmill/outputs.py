@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from gristmill.tokenizer.interface import Tokenizer
 from gristmill.tokenizer.stream import StopStrings, StreamDecoder
@@ -25,13 +26,14 @@ Logprobs = dict[int, Logprob]
 
 @dataclass(frozen=True, slots=True)
 class CompletionOutput:
-    """One answer. logprobs: for each token, where they were asked for."""
+    """One answer. logprobs: for each token, where they were asked for. message: of a chat, see `LLM.chat`."""
 
     index: int
     text: str
     token_ids: list[int]
     logprobs: list[Logprobs] | None
     finish_reason: str | None
+    message: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

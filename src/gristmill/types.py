@@ -51,6 +51,18 @@ class ModelConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class Frame:
+    """What a chat's format puts around a constrained answer: see `dialogue.grammar`.
+
+    grammar     Lark text of all that is generated, in which `@answer` stands for the constraint
+    not_answer  a regex that no answer of a regex or choice may match, since it would be read as something else
+    """
+
+    grammar: str
+    not_answer: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class StructuredOutputsParams:
     """What an answer must look like: exactly one of json, regex, choice, grammar, json_object; names as in vLLM.
 
@@ -61,6 +73,8 @@ class StructuredOutputsParams:
     json_object             any JSON object
     disable_any_whitespace  json, json_object: no white space between tokens of JSON
     whitespace_pattern      json, json_object: a regex for the white space at one place; None allows any
+    frame                   what may stand around the answer, a thought say; chats set it by themselves. A dict of its
+                            fields (params that went through JSON) becomes a Frame
     Raises ValueError for none or several constraints, and for a json that cannot be written as text.
     """
 
@@ -71,9 +85,12 @@ class StructuredOutputsParams:
     json_object: bool | None = None
     disable_any_whitespace: bool = False
     whitespace_pattern: str | None = None
+    frame: Frame | None = None
 
     def __post_init__(self) -> None:
         self._make_hashable()
+        if isinstance(self.frame, dict):
+            object.__setattr__(self, "frame", Frame(**self.frame))
         for name in ("json", "regex", "grammar", "whitespace_pattern"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):

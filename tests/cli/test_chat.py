@@ -201,7 +201,6 @@ def test_bad_input_is_one_clear_line(model: Path) -> None:
     assert "line 2 of the input is not UTF-8" in done.stderr
     assert done.exit_code == 1
     for args, message in (
-        ((), "give --model FILE, or --base-url"),
         (("-m", str(model), "--api-key", "k"), "--api-key is for --base-url"),
         (("--base-url", "http://x/v1", "--ctx", "9"), "--ctx is for a model in this process"),
         (("--base-url", "host:1"), "must begin with http:// or https://"),

@@ -6,12 +6,13 @@ import click
 
 from gristmill.cli.bench_machine import machine
 from gristmill.cli.bench_model import model
+from gristmill.cli.bench_serve import serve
 
 
 @click.group()
 def bench() -> None:
-    """Measure this machine, and models on it."""
+    """Measure this machine, models on it, and servers."""
 
 
-for command in (machine, model):
+for command in (machine, model, serve):
     bench.add_command(command)

@@ -38,7 +38,7 @@ Examples:
 @options.option("-r", "--repetitions", type=click.IntRange(1, 1000), default=3, help="of each test, after a warm-up")
 @options.kv_type
 @options.quantize
-@options.device
+@options.processor
 @buffer_mb
 @options.as_json
 def model(

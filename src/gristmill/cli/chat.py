@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
-from click.core import ParameterSource
 
+from gristmill.bundled import STORY_MODEL
 from gristmill.cli import chat_commands, options
 from gristmill.cli.chat_backend import Backend
 from gristmill.cli.chat_repl import Repl
@@ -21,6 +21,7 @@ _EXAMPLES = """
 \b
 Examples:
   gristmill chat -m model.gguf --system "Answer in one sentence."
+  gristmill chat
   gristmill chat --base-url http://localhost:8000/v1 --model NAME
   echo "What is a gristmill?" | gristmill chat -m model.gguf --temp 0
 
@@ -36,6 +37,7 @@ _HERE = (
     "kv_type",
     "quantize",
     "device",
+    "gpu_memory_fraction",
     "speculate",
     "draft",
 )
@@ -76,36 +78,26 @@ def _settings(command: F) -> F:
 
 
 @click.command(epilog=_EXAMPLES)
-@options.option("-m", "--model", help="model file or folder; with --base-url the name of a model there")
+@options.option(
+    "-m",
+    "--model",
+    help="model file, folder, ORG/NAME[:QUANT] of a pulled one, or with --base-url a name there "
+    "[default: the story model that comes along]",
+)
 @options.option("--base-url", help="a server that speaks OpenAI's API: http://host:port/v1")
 @options.option("--api-key", help="the server's key; better in GRISTMILL_API_KEY, which other users do not see")
 @options.option("--system", help="system message")
-@options.option("--chat-template", help="a Jinja2 file to use instead of the model's own template")
+@options.chat_template
 @options.option("--plain/--no-plain", default=None, help="continue texts [default: where there is no chat template]")
 @_settings
-@options.speculate
-@options.draft
-@options.tokenizer
-@options.context
-@options.threads
-@options.kv_type
-@options.quantize
-@options.device
+@options.loading
 def chat(
     model: str | None,
     base_url: str | None,
     api_key: str | None,
     system: str | None,
-    chat_template: str | None,
     plain: bool | None,
-    speculate: int,
-    draft: str | None,
-    tokenizer: str | None,
-    context: int | None,
-    threads: int | None,
-    kv_type: str,
-    quantize: str,
-    device: str,
+    how: options.Loading,
 ) -> None:
     """Talk with a model.
 
@@ -116,20 +108,18 @@ def chat(
         conversation.change(name, value)
     backend: Backend
     if base_url is not None:
-        _refuse_what_is_for_here()
+        options.refuse_given(_HERE, "is for a model in this process, not for --base-url")
         from gristmill.cli.chat_remote import RemoteBackend
 
         backend = RemoteBackend(base_url, api_key, model)
-    elif model is None:
-        raise click.UsageError("give --model FILE, or --base-url of a server")
-    elif api_key is not None and _given("api_key"):
+    elif api_key is not None and options.given("api_key"):
         raise click.UsageError("--api-key is for --base-url")
     else:
         from gristmill.cli.chat_local import LocalBackend
-        from gristmill.cli.loading import load
+        from gristmill.cli.loading import load_as
 
-        llm = load(model, tokenizer, threads, context, kv_type, quantize, device, chat_template, speculate, draft)
-        backend = LocalBackend(llm, chat_template, tokenizer, plain)
+        llm = load_as(model or str(STORY_MODEL), how)
+        backend = LocalBackend(llm, how.chat_template, how.tokenizer, plain)
     try:
         backend.check(conversation)
         repl = Repl(backend, _screen(), conversation)
@@ -148,14 +138,3 @@ def _screen() -> Screen:
     from gristmill.cli.chat_terminal import TerminalScreen
 
     return TerminalScreen(chat_commands.names())
-
-
-def _refuse_what_is_for_here() -> None:
-    for name in _HERE:
-        if _given(name):
-            flag = "--ctx" if name == "context" else f"--{name.replace('_', '-')}"
-            raise click.UsageError(f"{flag} is for a model in this process, not for --base-url")
-
-
-def _given(name: str) -> bool:
-    return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE

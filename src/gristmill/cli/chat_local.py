@@ -10,14 +10,12 @@ from typing import Any, Final, cast
 
 from gristmill.cli.chat_backend import ChatDelta, ContextFullError, Tally
 from gristmill.cli.chat_session import Conversation, params
-from gristmill.dialogue.detect import detect
-from gristmill.dialogue.parsers import make_parser
-from gristmill.dialogue.reader import DialogueReader
-from gristmill.dialogue.types import ContentDelta, Kind, ReasoningDelta
+from gristmill.dialogue.format import ChatFormat, ChatPrompt
+from gristmill.dialogue.types import ContentDelta, Kind, ReasoningDelta, Thought
 from gristmill.formats.open import open_checkpoint
 from gristmill.llm import LLM
 from gristmill.outputs import Piece
-from gristmill.tokenizer.chat import ChatTemplate, encode_parts, ends_in_thinking
+from gristmill.tokenizer.chat import ChatTemplate
 from gristmill.tokenizer.chat_builtin import find_builtin
 from gristmill.tokenizer.chat_files import load_chat_template
 from gristmill.tokenizer.interface import TemplateError
@@ -44,8 +42,8 @@ class LocalBackend:
         self._llm = llm
         self._tokenizer = llm.tokenizer
         self._template: ChatTemplate | None = None
-        self._kind = Kind.PLAIN
-        self.name = llm.model_path.name
+        self._format = ChatFormat(self._tokenizer, None, Kind.PLAIN)
+        self.name = llm.model_name
         self.context: int | None = llm.max_context
         self.notice: str | None = None
         self.tally: Tally | None = None
@@ -66,19 +64,19 @@ class LocalBackend:
             self.notice = f"{_PLAIN} For answers in the form of {guess[0]}: --no-plain"
             return
         self._template = template
-        self._kind = detect(template.source, self._tokenizer.special_ids)
+        self._format = ChatFormat(self._tokenizer, template)
 
     def answer(self, conversation: Conversation) -> Generator[ChatDelta, None, None]:
         self.check(conversation)
         chosen = params(conversation.settings)
-        ids, thinking = self._encode(conversation)
+        prompt = self._prompt(conversation)
+        ids = list(prompt.ids)
         if self.context is not None and len(ids) >= self.context:
             raise ContextFullError(
                 f"the conversation has {len(ids)} tokens with this message, and the context holds {self.context}"
             )
         tally = self.tally = Tally(n_prompt=len(ids), prompt_ids=ids)
-        parser = make_parser(self._kind, starts_in_reasoning=thinking)
-        reader = DialogueReader(self._tokenizer, parser, chosen.stop)
+        reader = self._format.reader(prompt, chosen.stop)
         # Stop strings are the reader's: they mean nothing in thoughts.
         pieces = cast("Generator[Piece, None, None]", self._llm.pieces(ids, replace(chosen, stop=())))
         with closing(pieces):
@@ -116,12 +114,11 @@ class LocalBackend:
     def close(self) -> None:
         self._llm.close()
 
-    def _encode(self, conversation: Conversation) -> tuple[list[int], bool]:
-        """The prompt, and whether it ends in a thought."""
+    def _prompt(self, conversation: Conversation) -> ChatPrompt:
         if self._template is None:
-            return self._tokenizer.encode(_as_one_text(conversation)), False
+            return ChatPrompt(tuple(self._tokenizer.encode(_as_one_text(conversation))), Thought.NONE)
         parts = self._template.render(conversation.with_system(), chat_template_kwargs=_kwargs(conversation.think))
-        return encode_parts(self._tokenizer, parts), ends_in_thinking(parts)
+        return self._format.prompt(parts)
 
 
 def _kwargs(think: str | None) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from gristmill.convert.job import Progress
 from gristmill.formats.checkpoint import Checkpoint
 from gristmill.formats.open import open_checkpoint
 from gristmill.formats.write_types import CONVERT_TYPES
+from gristmill.hub.store import locate
 from gristmill.ops.cpu import default_threads
 
 _EXAMPLES = """
@@ -76,7 +77,7 @@ def perform(
         raise click.UsageError(f"--threads must be 1 to 1024, not {threads}")
     with _progress() as progress:
         report = run(
-            _open(Path(model)),
+            _open(locate(model)),
             Path(out),
             label=label,
             out_format=out_format,

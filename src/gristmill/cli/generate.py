@@ -10,10 +10,13 @@ from typing import Any
 import click
 
 from gristmill.cli import options
-from gristmill.cli.loading import load
+from gristmill.cli.loading import load_as
 from gristmill.cli.sampling import params_of, sampling
+from gristmill.dialogue.message import AssistantMessage
+from gristmill.dialogue.types import ContentDelta
 from gristmill.llm import LLM
 from gristmill.outputs import Piece
+from gristmill.types import Finish, SamplingParams
 
 _EXAMPLES = """
 \b
@@ -34,16 +37,9 @@ Examples:
 @options.option("--prompt-ids", help="token ids instead of text: 1,2,3")
 @options.option("--chat", is_flag=True, help="the prompt is a user's message; the model's chat template goes around it")
 @options.option("--system", help="system message of the chat; implies --chat")
-@options.option("--chat-template", help="a Jinja2 file to use instead of the model's own template")
+@options.chat_template
 @sampling
-@options.speculate
-@options.draft
-@options.tokenizer
-@options.context
-@options.threads
-@options.kv_type
-@options.quantize
-@options.device
+@options.loading
 @options.as_json
 def generate(
     model: str,
@@ -51,15 +47,7 @@ def generate(
     prompt_ids: str | None,
     chat: bool,
     system: str | None,
-    chat_template: str | None,
-    speculate: int,
-    draft: str | None,
-    tokenizer: str | None,
-    context: int | None,
-    threads: int | None,
-    kv_type: str,
-    quantize: str,
-    device: str,
+    how: options.Loading,
     as_json: bool,
 ) -> None:
     """Continue a text."""
@@ -73,21 +61,53 @@ def generate(
         raise click.UsageError("--logprobs needs --json")
     text = prompt if prompt is not None or prompt_ids is not None else sys.stdin.read()
     started = time.perf_counter()
-    llm = load(model, tokenizer, threads, context, kv_type, quantize, device, chat_template, speculate, draft)
+    llm = load_as(model, how)
     loaded = time.perf_counter()
-    ids = _encode(llm, text, system, chat) if text is not None else _parse_ids(prompt_ids or "")
+    dialogue = _Dialogue(llm, text, system, params) if chat and text is not None else None
+    if dialogue is not None:
+        ids = dialogue.ids
+    else:
+        ids = llm.encode(text) if text is not None else _parse_ids(prompt_ids or "")
     if not as_json and text is not None and not chat:
         _write(text)
     run = _Run(loaded - started)
-    for piece in llm.pieces(ids, params):
+    for piece in llm.pieces(ids, dialogue.params if dialogue is not None else params):
         run.add(piece)
+        shown = dialogue.push(piece) if dialogue is not None else piece.text
         if not as_json:
-            _write(piece.text if text is not None else f"{piece.event.token_id} ")
+            _write(shown if text is not None else f"{piece.event.token_id} ")
     if as_json:
-        click.echo(json.dumps(run.report(llm, ids), ensure_ascii=False))
+        report = run.report(ids)
+        click.echo(
+            json.dumps({**report, "message": dialogue.message.body()} if dialogue else report, ensure_ascii=False)
+        )
     else:
         _write("\n")
+        if params.structured_outputs is not None and run.finish is Finish.LENGTH:
+            click.echo("the answer is not complete: it was cut by --max-tokens, or the context is full", err=True)
         click.echo(run.summary(len(ids)), err=True)
+
+
+class _Dialogue:
+    """One question and its answer. What is printed of an answer that is constrained is its content alone."""
+
+    def __init__(self, llm: LLM, text: str, system: str | None, params: SamplingParams) -> None:
+        messages = [{"role": "system", "content": system}] if system is not None else []
+        prompt = llm.chat_prompt([*messages, {"role": "user", "content": text}])
+        self.ids = list(prompt.ids)
+        self.params = llm.constrain_chat(prompt, params)
+        self.message = AssistantMessage()
+        self._reader = llm.chat_reader(prompt, params)
+
+    def push(self, piece: Piece) -> str:
+        """What to print of it."""
+        deltas = self._reader.push(piece.event.token_id)
+        if piece.finish is not None:
+            deltas += self._reader.finish()
+        self.message.add(deltas)
+        if self.params.structured_outputs is None:
+            return piece.text
+        return "".join(delta.text for delta in deltas if isinstance(delta, ContentDelta))
 
 
 class _Run:
@@ -116,8 +136,12 @@ class _Run:
             "first_token_s": first,
         }
 
-    def report(self, llm: LLM, prompt_ids: list[int]) -> dict[str, Any]:
-        finish = self._pieces[-1].finish
+    @property
+    def finish(self) -> Finish | None:
+        return self._pieces[-1].finish
+
+    def report(self, prompt_ids: list[int]) -> dict[str, Any]:
+        finish = self.finish
         report: dict[str, Any] = {
             "prompt_ids": prompt_ids,
             "output_ids": [piece.event.token_id for piece in self._pieces],
@@ -138,13 +162,6 @@ class _Run:
             f"loaded in {s['load_s']:.2f} s · prompt {s['prompt_tokens']} tokens, {s['prompt_tokens_per_s']:.1f} tok/s"
             f" · output {s['output_tokens']} tokens, {s['output_tokens_per_s']:.1f} tok/s"
         )
-
-
-def _encode(llm: LLM, text: str, system: str | None, chat: bool) -> list[int]:
-    if not chat:
-        return llm.encode(text)
-    messages = [{"role": "system", "content": system}] if system is not None else []
-    return llm.encode_chat([*messages, {"role": "user", "content": text}])
 
 
 def _write(text: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import click
@@ -12,11 +11,13 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from gristmill.bundled import STORY_MODEL
 from gristmill.cli import options
 from gristmill.formats.checkpoint import Checkpoint
 from gristmill.formats.open import open_checkpoint
 from gristmill.formats.qtypes import QType
 from gristmill.formats.quantize import quantize_type
+from gristmill.hub.store import locate
 from gristmill.kv.cache import block_bytes
 from gristmill.llm import pick_context
 from gristmill.models.build import bytes_as_loaded, stored_bytes
@@ -36,7 +37,7 @@ Examples:
 
 
 @click.command(epilog=_EXAMPLES)
-@click.argument("model")
+@click.argument("model", default=str(STORY_MODEL))
 @options.context
 @options.option("--slots", type=click.IntRange(1, 65536), default=1, help="sequences held at once")
 @options.kv_type
@@ -48,17 +49,18 @@ def inspect(
 ) -> None:
     """Show a model's metadata, tensors, types, and the memory it needs."""
     target = quantize_type(quantize)
-    checkpoint = open_checkpoint(Path(model))
-    report = _report(checkpoint, context, slots, kv_type, target)
+    checkpoint = open_checkpoint(locate(model))
+    report = describe(checkpoint, context, slots, kv_type, target)
     if as_json:
         click.echo(json.dumps(report, ensure_ascii=False))
     else:
         _print(report, tensors)
 
 
-def _report(
+def describe(
     checkpoint: Checkpoint, context: int | None, slots: int, kv_type: str, target: QType | None
 ) -> dict[str, Any]:
+    """What a model is and needs, as `--json` prints it."""
     rows, bytes_by_type, n_parameters = [], Counter[str](), 0
     for name in checkpoint.names():
         weight = checkpoint.get(name)

@@ -6,10 +6,12 @@ import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
+from gristmill.cli.chat_screen import printable
+from gristmill.cli.options import Loading
 from gristmill.formats.open import open_checkpoint
 from gristmill.formats.quantize import quantize_type
+from gristmill.hub.store import locate
 from gristmill.llm import LLM
 from gristmill.models.build import Progress as Report
 from gristmill.models.build import build
@@ -29,12 +31,14 @@ def load(
     speculate: int = 0,
     draft: str | None = None,
     max_sequences: int = 1,
+    gpu_memory_fraction: float = 0.9,
 ) -> LLM:
     """The model, for so many requests at once. What the user should know (converted weights, say) goes to stderr."""
-    with _progress() as progress:
+    with progress_bar() as progress:
         return LLM(
             model,
             device=device,
+            gpu_memory_fraction=gpu_memory_fraction,
             threads=threads,
             max_context=context,
             max_sequences=max_sequences,
@@ -48,24 +52,57 @@ def load(
         )
 
 
+def load_as(model: str, how: Loading) -> LLM:
+    """For one request at a time, as the command line says."""
+    return load(
+        model,
+        how.tokenizer,
+        how.threads,
+        how.context,
+        how.kv_type,
+        how.quantize,
+        how.device,
+        how.chat_template,
+        how.speculate,
+        how.draft,
+        gpu_memory_fraction=how.gpu_memory_fraction,
+    )
+
+
 def load_decoder(model: str, ops: Ops, quantize: str) -> Decoder:
     """The forward pass alone, without a vocabulary or a cache."""
     target = quantize_type(quantize)
-    with _progress() as progress:
-        return build(open_checkpoint(Path(model)), ops, progress, target)
+    with progress_bar() as progress:
+        return build(open_checkpoint(locate(model)), ops, progress, target)
+
+
+class _Lines(logging.Formatter):
+    """What a log says of a file or a request cannot steer the terminal, nor pass for a line of its own."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        first, *rest = printable(super().format(record)).splitlines() or [""]
+        return "\n".join([first, *(f"  | {line}" for line in rest)])
+
+
+def log_to_stderr() -> None:
+    """Warnings and errors, each from the beginning of a line; those that follow it are set in."""
+    logging.basicConfig(format="%(message)s", stream=sys.stderr)
+    for handler in logging.getLogger().handlers:
+        if type(handler) is logging.StreamHandler:
+            handler.setFormatter(_Lines("%(message)s"))
 
 
 @contextmanager
-def _progress() -> Iterator[Report | None]:
-    """Moves a bar on a terminal; None where stderr is none."""
-    logging.basicConfig(format="%(message)s", stream=sys.stderr)
+def progress_bar(doing: str = "loading") -> Iterator[Report | None]:
+    """Moves a bar on a terminal; None where stderr is none. Warnings go there too."""
+    log_to_stderr()
     if not sys.stderr.isatty():
         yield None
         return
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn, TransferSpeedColumn
 
-    columns = (TextColumn("loading"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeElapsedColumn())
+    columns = (TextColumn(doing), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("loading", total=None)
+        task = bar.add_task(doing, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

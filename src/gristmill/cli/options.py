@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
+from functools import wraps
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
+from gristmill.bundled import STORY_MODEL
 from gristmill.engine.drafts import LONGEST
 from gristmill.formats.quantize import QUANTIZE_CHOICES
 
@@ -20,7 +24,14 @@ def option(*names: str, **settings: Any) -> Callable[[F], F]:
     return click.option(*names, envvar=variable, show_default=True, **settings)
 
 
-model = option("-m", "--model", required=True, help="model file or folder")
+model = click.option(
+    "-m",
+    "--model",
+    envvar="GRISTMILL_MODEL",
+    default=str(STORY_MODEL),
+    show_default="the story model that comes along",
+    help="model file or folder, or ORG/NAME[:QUANT] of a pulled model",
+)
 tokenizer = option("--tokenizer", help="vocabulary file, where the model has none in or beside it")
 threads = option("--threads", type=int, help="threads [default: one a core]")
 context = option(
@@ -45,5 +56,64 @@ speculate = option(
 draft = option(
     "--draft", metavar="MODEL", help="a smaller model of the same vocabulary that guesses; the text is the same"
 )
-device = option("--device", type=click.Choice(["auto", "cpu"]), default="auto", help="where to compute")
+device = option(
+    "--device",
+    type=click.Choice(["auto", "cpu", "cuda"]),
+    default="auto",
+    help="where to compute; auto is the processor",
+)
+processor = option("--device", type=click.Choice(["auto", "cpu"]), default="auto", help="where to compute")
+gpu_memory_fraction = option(
+    "--gpu-memory-fraction",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=0.9,
+    metavar="SHARE",
+    help="of a card's memory that weights and cache may take",
+)
 as_json = option("--json", "as_json", is_flag=True, help="print JSON for scripts")
+chat_template = option("--chat-template", help="a Jinja2 file to use instead of the model's own template")
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """How a command that generates loads its model: the options of these names."""
+
+    speculate: int
+    draft: str | None
+    tokenizer: str | None
+    context: int | None
+    threads: int | None
+    kv_type: str
+    quantize: str
+    device: str
+    gpu_memory_fraction: float
+    chat_template: str | None
+
+
+_LOADING = (speculate, draft, tokenizer, context, threads, kv_type, quantize, device, gpu_memory_fraction)
+
+
+def loading(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds these options, but for --chat-template, to a command that is given all of them as one, `how: Loading`."""
+    names = [field.name for field in fields(Loading)]
+
+    @wraps(command)
+    def gathered(**given: Any) -> None:
+        how = Loading(**{name: given.pop(name) for name in names})
+        command(how=how, **given)
+
+    for add in reversed(_LOADING):
+        gathered = add(gathered)
+    return gathered
+
+
+def given(name: str) -> bool:
+    """Whether the command line has it, and not a default or the environment."""
+    return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
+def refuse_given(names: Iterable[str], reason: str) -> None:
+    """UsageError for the first of these options that is given."""
+    for name in filter(given, names):
+        flag = "--ctx" if name == "context" else f"--{name.replace('_', '-')}"
+        raise click.UsageError(f"{flag} {reason}")

@@ -72,6 +72,7 @@ Show = Callable[[NDArray[np.float64]], object]
 @options.kv_type
 @options.quantize
 @options.device
+@options.gpu_memory_fraction
 @options.as_json
 def perplexity(
     model: str,
@@ -87,6 +88,7 @@ def perplexity(
     kv_type: str,
     quantize: str,
     device: str,
+    gpu_memory_fraction: float,
     as_json: bool,
 ) -> None:
     """Measure how well a model predicts a text.
@@ -108,7 +110,10 @@ def perplexity(
         base = stack.enter_context(LogprobFile(Path(kl_base))) if kl_base is not None else None
         if base is not None:
             context, stride, chunks = _sizes_of(base, context, stride, chunks)
-        llm = stack.enter_context(load(model, tokenizer, threads, context, kv_type, quantize, device))
+        llm = load(
+            model, tokenizer, threads, context, kv_type, quantize, device, gpu_memory_fraction=gpu_memory_fraction
+        )
+        stack.enter_context(llm)
         bos_id = llm.tokenizer.bos_id if llm.tokenizer.adds_bos else None
         windows = cut(llm.encode(text), bos_id, context or min(_WINDOW, llm.max_context), stride, chunks)
         show = stack.enter_context(_progress(len(windows.tokens)))

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from gristmill.cli import options
-from gristmill.cli.loading import load
-from gristmill.llm import LLM
+from gristmill.cli.loading import load, progress_bar
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from gristmill.serve.app import Settings
+    from gristmill.serve.engine_wire import EngineOptions
+    from gristmill.serve.model import Model
+    from gristmill.serve.server import Listen
+
+_OTHER_FILES = 256
 
 _EXAMPLES = """
 \b
@@ -35,6 +46,7 @@ Examples:
 @options.option(
     "--served-model-name", multiple=True, help="what requests may call the model [default: its file's name]"
 )
+@options.option("--in-process", is_flag=True, help="compute in the server's own process, where a crash ends both")
 @options.option("--chat-template", help="a Jinja2 file to use instead of the model's own template")
 @options.tokenizer
 @options.context
@@ -42,6 +54,7 @@ Examples:
 @options.kv_type
 @options.quantize
 @options.device
+@options.gpu_memory_fraction
 def serve(
     model: str,
     host: str,
@@ -55,6 +68,7 @@ def serve(
     drain_timeout: float,
     cors_origin: tuple[str, ...],
     served_model_name: tuple[str, ...],
+    in_process: bool,
     chat_template: str | None,
     tokenizer: str | None,
     context: int | None,
@@ -62,12 +76,18 @@ def serve(
     kv_type: str,
     quantize: str,
     device: str,
+    gpu_memory_fraction: float,
 ) -> None:
-    """Answer OpenAI's API over HTTP."""
+    """Answer OpenAI's API over HTTP.
+
+    The model is loaded and run by a process of its own, which is started again when it dies.
+    """
     try:
         from gristmill.serve.app import Settings, create_app
+        from gristmill.serve.engine_wire import EngineOptions
         from gristmill.serve.guard import Access
-        from gristmill.serve.server import Listen, Server, free_port
+        from gristmill.serve.model import read_model_text
+        from gristmill.serve.server import Listen, free_port
     except ModuleNotFoundError as error:
         raise click.ClickException(f"{error.name} is missing: pip install 'gristmill[serve]'") from None
     listen = Listen(host, port or free_port(), uds, drain_timeout)
@@ -76,15 +96,68 @@ def serve(
         raise click.UsageError(f"--host {host} can be reached by others: give --api-key, or --insecure to allow anyone")
     check_host = listen.is_loopback and uds is None
     settings = Settings(served_model_name, max_queue, Access(keys, check_host, cors_origin))
-    llm = load(model, tokenizer, threads, context, kv_type, quantize, device, chat_template, max_sequences=slots)
+    if not in_process:
+        text = read_model_text(model, max_context=context, tokenizer=tokenizer, chat_template=chat_template)
+        engine = EngineOptions(
+            str(text.model_path),
+            device=device,
+            threads=threads,
+            max_context=context,
+            max_sequences=slots,
+            kv_type=kv_type,
+            quantize=quantize,
+            tokenizer=tokenizer,
+            gpu_memory_fraction=gpu_memory_fraction,
+        )
+        _serve_supervised(text, engine, settings, listen)
+        return
+    llm = load(
+        model,
+        tokenizer,
+        threads,
+        context,
+        kv_type,
+        quantize,
+        device,
+        chat_template,
+        max_sequences=slots,
+        gpu_memory_fraction=gpu_memory_fraction,
+    )
     with llm:
-        server = Server(create_app(llm, settings), listen)
-        click.echo(f"gristmill serves {_name(llm, settings.names)} at {listen.url} (API: {listen.url}/docs)", err=True)
-        server.run()
+        app = create_app(llm, settings)
+        _say_ready(llm, settings, listen)
+        _run(app, listen)
 
 
-def _name(llm: LLM, names: tuple[str, ...]) -> str:
-    return ", ".join(names) or llm.model_path.name
+def _serve_supervised(model: Model, engine: EngineOptions, settings: Settings, listen: Listen) -> None:
+    from gristmill.serve.app import create_app
+    from gristmill.serve.process_service import ProcessService
+
+    with ExitStack() as bar:
+        progress = bar.enter_context(progress_bar())
+
+        def be_ready() -> None:
+            bar.close()
+            _say_ready(model, settings, listen)
+
+        service = ProcessService(engine, settings.max_queue, progress, be_ready)
+        _run(create_app(model, settings, service), listen)
+
+
+def _say_ready(model: Model, settings: Settings, listen: Listen) -> None:
+    name = ", ".join(settings.names) or model.model_name
+    click.echo(f"gristmill serves {name} at {listen.url} (API: {listen.url}/docs)", err=True)
+
+
+def _run(app: FastAPI, listen: Listen) -> None:
+    """ClickException where the server ended by itself."""
+    from gristmill.serve.server import Server, allow_open_files
+
+    allow_open_files(listen.max_connections + _OTHER_FILES)
+    server = Server(app, listen)
+    server.run()
+    if server.failure is not None:
+        raise click.ClickException(server.failure)
 
 
 def _read_keys(path: str | None) -> list[str]:

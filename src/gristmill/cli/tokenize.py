@@ -12,6 +12,7 @@ import click
 
 from gristmill.cli import options
 from gristmill.formats.open import open_checkpoint
+from gristmill.hub.store import locate
 from gristmill.tokenizer.interface import Tokenizer
 from gristmill.tokenizer.load import load_tokenizer
 
@@ -60,7 +61,7 @@ def tokenize(
 
 
 def _load(model: str, override: str | None) -> Tokenizer:
-    return load_tokenizer(open_checkpoint(Path(model)), Path(override) if override else None)
+    return load_tokenizer(open_checkpoint(locate(model)), Path(override) if override else None)
 
 
 def _ids(text: str) -> list[int]:

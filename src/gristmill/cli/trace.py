@@ -16,6 +16,7 @@ from gristmill.cli.loading import load_decoder
 from gristmill.cli.trace_tables import Names, print_timeline, print_view, timeline_report, view_report
 from gristmill.engine.engine import STEP_TOKENS
 from gristmill.formats.open import open_checkpoint
+from gristmill.hub.store import locate
 from gristmill.kv.cache import KvPlan, check_type, plan, windows_of
 from gristmill.llm import pick_backend, spare_memory
 from gristmill.models.decoder import Decoder
@@ -116,7 +117,7 @@ class _NumberOr(click.ParamType[int | str]):
 @options.threads
 @options.kv_type
 @options.quantize
-@options.device
+@options.processor
 @options.as_json
 def trace(
     model: str,
@@ -192,7 +193,7 @@ def _encode(
 ) -> tuple[Tokenizer | None, list[list[int]]]:
     """The vocabulary, None where there is none and prompts are ids; and the ids of each prompt."""
     try:
-        vocabulary = load_tokenizer(open_checkpoint(Path(model)), Path(tokenizer) if tokenizer is not None else None)
+        vocabulary = load_tokenizer(open_checkpoint(locate(model)), Path(tokenizer) if tokenizer is not None else None)
     except MissingTokenizerError as error:
         if not prompt_ids:
             raise ValueError(f"{error}; or give token ids with --prompt-ids") from None
