@@ -492,6 +492,9 @@ void put_queries(const KvLayer& kv, const AttentionRows& rows, float* memory) {
     for_groups(rows.n_rows, [&](auto R, int first) {
       for (int r = 0; r < R; r++) {
         int row = h * rows.n_rows + first + r;
+        constexpr int kRowsAhead = 2;
+        if (row + kRowsAhead < rows.n_heads * rows.n_rows)
+          for (int i = 0; i < n; i += kLanes) __builtin_prefetch(rows.q[row + kRowsAhead] + i, 0, 3);
         if constexpr (T::kQuantized) {
           QuantizedQuery query{memory + size_t(row) * n, n};
           quantize(rows.q[row], n, query.q(), query.scale(), query.sum());

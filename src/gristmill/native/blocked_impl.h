@@ -5,6 +5,8 @@
 namespace gristmill {
 namespace {
 
+constexpr int kFewColumns = 16;
+
 // What sets the types apart: kQuantBytes, kScaleBytes and kSuperBytes as in matrix.h, kZero (the unsigned quant that means
 // 0), set<J> (the 16 x 4 quants of columns 4 J .. 4 J + 3; sets are `stride` bytes apart), and scale.
 //   kMinimum  a value is scale * quant - minimum
@@ -18,8 +20,8 @@ struct Nibbles {
   static constexpr int kAhead = 8192;
   static constexpr int kQuantBytes = 256, kScaleBytes = 32, kSuperBytes = 0;
   static constexpr bool kMinimum = false, kHalves = false, kSmall = true, kRows = false;
-  static constexpr int kDirect = kTileColumns;
   static constexpr bool kWideTile = kIntTile >= 16;  // one tile unpacks a set for four columns
+  static constexpr int kDirect = kWideTile ? kFewColumns : kTileColumns;
   template <int J>
   static U set(const uint8_t* q, int stride) {
     U w = u_load(q + stride * (J % 4));
@@ -62,20 +64,21 @@ struct TypeMxfp4 : Nibbles {
 };
 
 struct TypeQ4_K : Nibbles {
-  static constexpr int kZero = 0, kSuperBytes = 64, kDirect = kWideTile ? 16 : kTileColumns;
+  static constexpr int kZero = 0, kSuperBytes = 64;
   static constexpr bool kMinimum = true;
   static F scale(const uint8_t* s, F d) { return f_mul(f_of_u8(s), d); }
   static F minimum(const uint8_t* s, F dmin) { return f_mul(f_of_u8(s + kLanes), dmin); }
 };
 
 struct TypeQ5_K : TypeQ4_K {
-  static constexpr int kQuantBytes = 320, kDirect = 2;
+  static constexpr int kQuantBytes = 320, kDirect = kWideTile ? kFewColumns : 2;
   template <int J>
   static U set(const uint8_t* q, int stride) { return u_or(Nibbles::set<J>(q, stride), u_bits<J, 1>(u_load(q + stride * 4))); }
 };
 
 struct TypeQ6_K : Nibbles {
-  static constexpr int kQuantBytes = 384, kZero = 32, kSuperBytes = 32, kDirect = 2;
+  static constexpr int kQuantBytes = 384, kZero = 32, kSuperBytes = 32;
+  static constexpr int kDirect = kWideTile ? kFewColumns : 2;
   static constexpr bool kHalves = true;
   template <int J>
   static U set(const uint8_t* q, int stride) {
@@ -97,7 +100,7 @@ struct Expanded : T {
 };
 
 template <class T, int J, int P, int C>
-inline void dot_set(const uint8_t* q, int stride, const ActivationBlock& a, I (&sum)[P][C]) {
+GRISTMILL_INLINE void dot_set(const uint8_t* q, int stride, const ActivationBlock& a, I (&sum)[P][C]) {
   U w[P];
 #pragma GCC unroll 8
   for (int p = 0; p < P; p++) w[p] = T::template set<J>(q + 64 * p, stride);
@@ -110,7 +113,7 @@ inline void dot_set(const uint8_t* q, int stride, const ActivationBlock& a, I (&
 
 // Sums start where the quants' zero is taken off: `negative` are the sums of the activations, negative.
 template <class T, int P, int C>
-inline void start_sums(const int32_t (&negative)[kTileColumns], I (&sum)[P][C]) {
+GRISTMILL_INLINE void start_sums(const int32_t (&negative)[kTileColumns], I (&sum)[P][C]) {
 #pragma GCC unroll 8
   for (int c = 0; c < C; c++) {
     I start = i_mul(i_set(negative[c]), i_set(T::kZero));
@@ -119,8 +122,24 @@ inline void start_sums(const int32_t (&negative)[kTileColumns], I (&sum)[P][C]) 
   }
 }
 
+template <int P, int C>
+GRISTMILL_INLINE void clear_sums(I (&sum)[P][C]) {
+#pragma GCC unroll 8
+  for (int c = 0; c < C; c++)
+#pragma GCC unroll 8
+    for (int p = 0; p < P; p++) sum[p][c] = i_set(0);
+}
+
+template <int P, int C>
+GRISTMILL_INLINE void add_sums(const I (&from)[P][C], I (&to)[P][C]) {
+#pragma GCC unroll 8
+  for (int c = 0; c < C; c++)
+#pragma GCC unroll 8
+    for (int p = 0; p < P; p++) to[p][c] = i_add(to[p][c], from[p][c]);
+}
+
 template <class T, int P, int C>
-inline void add_scaled(const I (&sum)[P][C], const uint8_t* scales, const F (&d)[P], const ActivationBlock& a, F (&acc)[P][C]) {
+GRISTMILL_INLINE void add_scaled(const I (&sum)[P][C], const uint8_t* scales, const F (&d)[P], const ActivationBlock& a, F (&acc)[P][C]) {
 #pragma GCC unroll 8
   for (int p = 0; p < P; p++, scales += T::kScaleBytes) {
     F scale = d[p];
@@ -135,7 +154,7 @@ inline void add_scaled(const I (&sum)[P][C], const uint8_t* scales, const F (&d)
 
 // With a scale for each half, the activations' scale comes last: one multiplication less.
 template <class T, int P, int C>
-inline void scale_first(const I (&sum)[P][C], const uint8_t* scales, const F (&d)[P], F (&half)[P][C]) {
+GRISTMILL_INLINE void scale_first(const I (&sum)[P][C], const uint8_t* scales, const F (&d)[P], F (&half)[P][C]) {
 #pragma GCC unroll 8
   for (int p = 0; p < P; p++, scales += T::kScaleBytes) {
     F scale = T::scale(scales, d[p]);
@@ -145,7 +164,7 @@ inline void scale_first(const I (&sum)[P][C], const uint8_t* scales, const F (&d
 }
 
 template <class T, int P, int C>
-inline void add_halves(const I (&sum)[P][C], const uint8_t* scales, const F (&d)[P], const ActivationBlock& a,
+GRISTMILL_INLINE void add_halves(const I (&sum)[P][C], const uint8_t* scales, const F (&d)[P], const ActivationBlock& a,
                        const F (&half)[P][C], F (&acc)[P][C]) {
 #pragma GCC unroll 8
   for (int p = 0; p < P; p++, scales += T::kScaleBytes) {
@@ -167,25 +186,49 @@ inline void scale_rows(const uint8_t* scales, F (&acc)[P][C]) {
 
 // acc += one step of P panels times one block of C columns.
 template <class T, int P, int C>
-inline void block_step(const uint8_t* q, int stride, const uint8_t* scales, const F (&d)[P], const F (&dmin)[P],
+GRISTMILL_INLINE void block_step(const uint8_t* q, int stride, const uint8_t* scales, const F (&d)[P], const F (&dmin)[P],
                        const ActivationBlock& a, F (&acc)[P][C]) {
-  I sum[P][C];
-  [[maybe_unused]] F half[P][C];
-  start_sums<T, P, C>(T::kHalves ? a.negative_low : a.negative, sum);
-  dot_set<T, 0>(q, stride, a, sum);
-  dot_set<T, 1>(q, stride, a, sum);
-  dot_set<T, 2>(q, stride, a, sum);
-  dot_set<T, 3>(q, stride, a, sum);
-  if constexpr (T::kHalves) {
-    scale_first<T, P, C>(sum, scales, d, half);
-    start_sums<T, P, C>(a.negative_high, sum);
+  if constexpr (kSplitSums && P * C <= kSplitSums) {
+    // Two sums an output, so that fewer products wait for the one before. Whole numbers may be added in any order.
+    I low[P][C], high[P][C];
+    start_sums<T, P, C>(T::kHalves ? a.negative_low : a.negative, low);
+    if constexpr (T::kHalves) start_sums<T, P, C>(a.negative_high, high);
+    else clear_sums<P, C>(high);
+    dot_set<T, 0>(q, stride, a, low);
+    dot_set<T, 4>(q, stride, a, high);
+    dot_set<T, 1>(q, stride, a, low);
+    dot_set<T, 5>(q, stride, a, high);
+    dot_set<T, 2>(q, stride, a, low);
+    dot_set<T, 6>(q, stride, a, high);
+    dot_set<T, 3>(q, stride, a, low);
+    dot_set<T, 7>(q, stride, a, high);
+    if constexpr (T::kHalves) {
+      F half[P][C];
+      scale_first<T, P, C>(low, scales, d, half);
+      add_halves<T, P, C>(high, scales, d, a, half, acc);
+    } else {
+      add_sums<P, C>(high, low);
+      add_scaled<T, P, C>(low, scales, d, a, acc);
+    }
+  } else {
+    I sum[P][C];
+    [[maybe_unused]] F half[P][C];
+    start_sums<T, P, C>(T::kHalves ? a.negative_low : a.negative, sum);
+    dot_set<T, 0>(q, stride, a, sum);
+    dot_set<T, 1>(q, stride, a, sum);
+    dot_set<T, 2>(q, stride, a, sum);
+    dot_set<T, 3>(q, stride, a, sum);
+    if constexpr (T::kHalves) {
+      scale_first<T, P, C>(sum, scales, d, half);
+      start_sums<T, P, C>(a.negative_high, sum);
+    }
+    dot_set<T, 4>(q, stride, a, sum);
+    dot_set<T, 5>(q, stride, a, sum);
+    dot_set<T, 6>(q, stride, a, sum);
+    dot_set<T, 7>(q, stride, a, sum);
+    if constexpr (T::kHalves) add_halves<T, P, C>(sum, scales, d, a, half, acc);
+    else add_scaled<T, P, C>(sum, scales, d, a, acc);
   }
-  dot_set<T, 4>(q, stride, a, sum);
-  dot_set<T, 5>(q, stride, a, sum);
-  dot_set<T, 6>(q, stride, a, sum);
-  dot_set<T, 7>(q, stride, a, sum);
-  if constexpr (T::kHalves) add_halves<T, P, C>(sum, scales, d, a, half, acc);
-  else add_scaled<T, P, C>(sum, scales, d, a, acc);
   if constexpr (T::kMinimum) {
 #pragma GCC unroll 8
     for (int p = 0; p < P; p++) {
@@ -197,20 +240,21 @@ inline void block_step(const uint8_t* q, int stride, const uint8_t* scales, cons
 }
 
 template <int Bytes, int Cache>
-inline void ask_for(const void* at) {
+GRISTMILL_INLINE void ask_for(const void* at) {
 #pragma GCC unroll 32
   for (int i = 0; i < Bytes; i += 64) __builtin_prefetch(static_cast<const uint8_t*>(at) + i, 0, Cache);
 }
 
 // A panel's scales of scales.
 template <class T>
-inline void read_super(const uint8_t* super, F& d, F& dmin) {
+GRISTMILL_INLINE void read_super(const uint8_t* super, F& d, F& dmin) {
   d = f_of_half(reinterpret_cast<const uint16_t*>(super));
   if (T::kMinimum) dmin = f_of_half(reinterpret_cast<const uint16_t*>(super) + kLanes);
 }
 
-// Steps begin .. end of a group, whose bytes start at q, with one tile of activations.
-template <class T>
+// Steps begin .. end of a group, whose bytes start at q, with one tile of activations. kWidth: the group's panels, 0 where
+// the compiler can't know.
+template <class T, int kWidth>
 struct BlockedVisit {
   const Matrix& w;
   const uint8_t* q;
@@ -221,7 +265,7 @@ struct BlockedVisit {
 
   template <int P, int C>
   __attribute__((noinline)) void tile(int first, int column) {
-    if constexpr (P == kGroup) width = kGroup;  // which the compiler now knows
+    if constexpr (kWidth) width = kWidth;
     const int stride = 64 * width, to_scales = T::kQuantBytes * width - 64 * first + T::kScaleBytes * first;
     const ActivationBlock* a = columns.blocks + size_t(column / kTileColumns) * w.n_steps() + begin;
     const uint8_t* at = q + 64 * first;
@@ -252,7 +296,7 @@ struct BlockedVisit {
 
 // Steps of a group that stay in the nearest caches while all tiles pass over them; with few tiles, taking them apart and
 // fetching the next ones need room beside them.
-constexpr int kStretch = 16, kShortStretch = 8, kFewColumns = 16;
+constexpr int kStretch = 16, kShortStretch = 8;
 
 template <class T, int J>
 inline void expand_set(const uint8_t* q, int stride, int width, uint8_t* out) {
@@ -291,6 +335,18 @@ inline void expand(const uint8_t* q, int width, int n_steps, uint8_t* out) {
   }
 }
 
+template <class T, int Accumulators>
+inline void visit_group(const Matrix& w, const uint8_t* q, int width, int panel, int begin, int end, const Columns& columns,
+                        Partial& partial, Ahead ahead) {
+  if (width == kGroup) {
+    BlockedVisit<T, kGroup> visit{w, q, width, panel, begin, end, columns, partial, ahead};
+    each_tile<Accumulators, kTileColumns>(kGroup, 0, columns.n, visit);
+  } else {
+    BlockedVisit<T, 0> visit{w, q, width, panel, begin, end, columns, partial, ahead};
+    each_tile<Accumulators, kTileColumns>(width, 0, columns.n, visit);
+  }
+}
+
 // A group with all columns.
 template <class T>
 void blocked_group(const Matrix& w, const uint8_t* group, int panel, const Columns& columns, [[maybe_unused]] uint8_t* expanded,
@@ -305,13 +361,12 @@ void blocked_group(const Matrix& w, const uint8_t* group, int panel, const Colum
     if constexpr (T::kDirect < INT32_MAX) {
       if (apart) {
         expand<T>(q, width, end - b, expanded);
-        BlockedVisit<Expanded<T>> visit{w, expanded, width, panel, b, end, columns, partial, ahead};
-        each_tile<kIntTile, kTileColumns>(width, 0, columns.n, visit);
+        visit_group<Expanded<T>, kManyTile>(w, expanded, width, panel, b, end, columns, partial, ahead);
         continue;
       }
     }
-    BlockedVisit<T> visit{w, q, width, panel, b, end, columns, partial, ahead};
-    each_tile<kIntTile, kTileColumns>(width, 0, columns.n, visit);
+    if (many) visit_group<T, kManyTile>(w, q, width, panel, b, end, columns, partial, ahead);
+    else visit_group<T, kIntTile>(w, q, width, panel, b, end, columns, partial, ahead);
   }
 }
 

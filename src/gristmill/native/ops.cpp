@@ -139,11 +139,14 @@ void Ops::rms_norm(const float* x, const float* weight, int n_rows, int n, float
 }
 
 void Ops::add(const float* x, const float* z, int64_t n, float* y) {
-  constexpr int64_t kStretch = 65536;
+  constexpr int64_t kStretch = 65536, kNear = 2048;  // what is copied is still in the nearest cache when it is added to
   for_rows(int((n + kStretch - 1) / kStretch), n < kStretch ? 0 : kStretch, [&](int i) {
-    int64_t begin = i * kStretch, count = std::min(kStretch, n - begin);
-    std::memcpy(y + begin, x + begin, size_t(count) * 4);
-    kernels_->add(z + begin, y + begin, int(count));
+    int64_t end = std::min((i + 1) * kStretch, n);
+    for (int64_t begin = i * kStretch; begin < end; begin += kNear) {
+      int64_t count = std::min(kNear, end - begin);
+      std::memcpy(y + begin, x + begin, size_t(count) * 4);
+      kernels_->add(z + begin, y + begin, int(count));
+    }
   });
 }
 

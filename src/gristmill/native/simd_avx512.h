@@ -5,11 +5,16 @@
 #include <cstdint>
 #include <cstring>
 
+// What a tile is made of: left to itself gcc calls some of it, and a tile's registers go through memory.
+#define GRISTMILL_INLINE __attribute__((always_inline)) inline
+
 namespace gristmill {
 namespace {
 
 constexpr const char* kIsa = "avx512";
 constexpr int kIntTile = 16, kFloatTile = 24, kFloatColumns = 6;  // accumulators of a tile
+constexpr int kManyTile = 8;   // kIntTile where a group meets many tiles
+constexpr int kSplitSums = 8;  // tiles of up to so many outputs have two sums each: registers are left, and products wait less
 constexpr int kAttentionRows = 12, kAttentionAccumulators = 24;
 constexpr bool kBf16Dot = true;
 

@@ -7,11 +7,15 @@
 
 #include "half.h"
 
+#define GRISTMILL_INLINE inline
+
 namespace gristmill {
 namespace {
 
 constexpr const char* kIsa = "neon";
 constexpr int kIntTile = 4, kFloatTile = 5, kFloatColumns = 5;  // accumulators of a tile
+constexpr int kManyTile = 4;   // kIntTile where a group meets many tiles
+constexpr int kSplitSums = 0;  // tiles of up to so many outputs have two sums each: registers are left, and products wait less
 constexpr int kAttentionRows = 4, kAttentionAccumulators = 4;
 constexpr bool kBf16Dot = false;
 
