@@ -188,7 +188,7 @@ inline void scale_rows(const uint8_t* scales, F (&acc)[P][C]) {
 template <class T, int P, int C>
 GRISTMILL_INLINE void block_step(const uint8_t* q, int stride, const uint8_t* scales, const F (&d)[P], const F (&dmin)[P],
                        const ActivationBlock& a, F (&acc)[P][C]) {
-  if constexpr (kSplitSums && P * C <= kSplitSums) {
+  if constexpr (kSplitSums && P * C == kSplitSums) {
     // Two sums an output, so that fewer products wait for the one before. Whole numbers may be added in any order.
     I low[P][C], high[P][C];
     start_sums<T, P, C>(T::kHalves ? a.negative_low : a.negative, low);

@@ -14,7 +14,7 @@ namespace {
 constexpr const char* kIsa = "avx512";
 constexpr int kIntTile = 16, kFloatTile = 24, kFloatColumns = 6;  // accumulators of a tile
 constexpr int kManyTile = 8;   // kIntTile where a group meets many tiles
-constexpr int kSplitSums = 8;  // tiles of up to so many outputs have two sums each: registers are left, and products wait less
+constexpr int kSplitSums = 8;  // a tile of so many outputs has two sums each: products wait less for one another
 constexpr int kAttentionRows = 12, kAttentionAccumulators = 24;
 constexpr bool kBf16Dot = true;
 
