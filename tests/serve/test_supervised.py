@@ -93,7 +93,7 @@ def check_comes_back(server: Supervised) -> None:
     assert server.running.http.post("/v1/completions", json={**LONG, "max_tokens": 3}).status_code == 200
 
 
-PROMPTS = [[random.Random(i).randrange(3, 259) for _ in range(1900)] for i in range(100)]
+PROMPTS = [[random.Random(i).randrange(3, 259) for _ in range(1900)] for i in range(200)]
 IN_PHASE = {
     "prompt": ("/v1/completions", {"prompt": PROMPTS, "max_tokens": 1}),
     "generating": ("/v1/completions", {**LONG, "n": 100}),
@@ -132,21 +132,28 @@ STREAMS: dict[str, dict[str, Any]] = {
 ENDS = ("[DONE]", "message_stop", "response.completed", "response.incomplete")
 
 
-@pytest.mark.parametrize("path", STREAMS)
-def test_an_engine_killed_while_it_streams_ends_the_stream_with_an_error(well, path: str) -> None:
-    with well.running.http.stream("POST", path, json={**STREAMS[path], "stream": True}) as response:
+def killed_in_stream(server: Supervised, path: str) -> tuple[list[str], float]:
+    """The lines that follow when the engine is killed at the first text, and for how many seconds they do."""
+    with server.running.http.stream("POST", path, json={**STREAMS[path], "stream": True}) as response:
         lines = response.iter_lines()
         awaited = '"arguments":"{' if "tools" in STREAMS[path] else '"text'
         while awaited not in next(lines):
             pass
         killed_at = time.monotonic()
-        kill(well)
-        rest = [line for line in lines if line]
-        took = time.monotonic() - killed_at
+        kill(server)
+        return [line for line in lines if line], time.monotonic() - killed_at
+
+
+@pytest.mark.parametrize("path", STREAMS)
+def test_an_engine_killed_while_it_streams_ends_the_stream_with_an_error(well, path: str) -> None:
+    for _ in range(5):  # the engine may have computed the whole answer before the signal comes
+        rest, took = killed_in_stream(well, path)
+        check_comes_back(well)
+        if "SIGKILL" in rest[-1]:
+            break
     assert not any(end in line for line in rest for end in ENDS)
     assert "SIGKILL" in rest[-1]
     assert took < 2
-    check_comes_back(well)
 
 
 def test_an_engine_killed_while_nothing_is_open_comes_back(well) -> None:
