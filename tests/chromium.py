@@ -24,6 +24,7 @@ def chromium() -> Iterator[Browser]:
         path = os.environ.get("GRISTMILL_CHROMIUM") or shutil.which("chromium") or (own if Path(own).exists() else None)
         if not path:
             pytest.skip("no chromium: install one, or name it in GRISTMILL_CHROMIUM")
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        sync_api.expect.set_options(timeout=30_000)  # milliseconds, as below: a busy machine may need more than 5 s
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"], timeout=120_000)
         yield browser
         browser.close()

@@ -60,7 +60,7 @@ class Place:
         """A line of the README, at this place's address. It has to succeed."""
         line = ["bash", "-o", "pipefail", "-c", command.replace(HERE, self.here)]
         done = subprocess.run(
-            line, cwd=self.folder, env=self.env, input=stdin, capture_output=True, text=True, timeout=120
+            line, cwd=self.folder, env=self.env, input=stdin, capture_output=True, text=True, timeout=300
         )
         assert done.returncode == 0, done.stderr
         return done
@@ -71,12 +71,12 @@ class Place:
         line = ["bash", "-c", f"exec {command}"]
         with subprocess.Popen(line, cwd=self.folder, env=self.env, stderr=subprocess.DEVNULL) as server:
             try:
-                wait_until(lambda: server.poll() is not None or self.answers(), 60)
+                wait_until(lambda: server.poll() is not None or self.answers(), 120)
                 assert server.poll() is None
                 yield
             finally:
                 server.send_signal(signal.SIGTERM)
-                assert server.wait(30) == 0
+                assert server.wait(120) == 0
 
     def answers(self) -> bool:
         try:
@@ -130,7 +130,7 @@ def test_first_steps(served: Place, command: str) -> None:
 def test_python(served: Place, example: str) -> None:
     script = example.replace(HERE, served.here)
     command = [sys.executable, "-W", "error", "-c", script]
-    done = subprocess.run(command, cwd=served.folder, env=served.env, capture_output=True, timeout=60)
+    done = subprocess.run(command, cwd=served.folder, env=served.env, capture_output=True, timeout=300)
     assert done.returncode == 0, done.stderr.decode()
     assert done.stdout
 
@@ -143,7 +143,7 @@ def test_the_page(served: Place) -> None:
         page.goto(f"http://{served.here}/")
         page.fill("#input", "What is a gristmill?")
         page.press("#input", "Enter")
-        sync_api.expect(page.locator(".answer .stats")).to_contain_text(re.compile(r"\d+ tokens"), timeout=20_000)
+        sync_api.expect(page.locator(".answer .stats")).to_contain_text(re.compile(r"\d+ tokens"), timeout=120_000)
 
 
 @pytest.mark.parametrize("command", TABLE)

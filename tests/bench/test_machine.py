@@ -39,8 +39,10 @@ def test_limits_of_one_thread() -> None:
 def test_wider_vectors_are_not_slower(name: str) -> None:
     if name not in isas():
         pytest.skip(f"this machine has no {name}")
-    wide, narrow = (_kernels.measure_peak(_kernels.Ops(1, isa), "int8", 0.01) for isa in (name, "portable"))
-    assert wide > narrow
+    wide, narrow = (
+        max(_kernels.measure_peak(_kernels.Ops(1, isa), "int8", 0.01) for _ in range(5)) for isa in (name, "portable")
+    )
+    assert wide > narrow  # the best of several: others may have the core meanwhile
 
 
 def test_bad_values() -> None:

@@ -23,7 +23,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def run(*args: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "gristmill", "bench", "serve", *args]
-    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **(env or {})}, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **(env or {})}, timeout=300)
 
 
 def test_a_server_of_its_own(model: str, tmp_path: Path) -> None:

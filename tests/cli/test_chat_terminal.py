@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -51,9 +52,9 @@ class Terminal:
     def send(self, keys: str) -> None:
         os.write(self._master, keys.encode())
 
-    def wait(self, pattern: str) -> str:
+    def wait(self, pattern: str, seconds: float = 60) -> str:
         """What was written until the pattern came, which is then behind us."""
-        end = time.monotonic() + 20
+        end = time.monotonic() + seconds
         while (match := re.search(pattern, _plain(self._text))) is None:
             assert time.monotonic() < end, f"no {pattern!r} in {self._text[-2000:]!r}"
             if select.select([self._master], [], [], 0.1)[0]:
@@ -66,7 +67,7 @@ class Terminal:
         return text[: match.end()]
 
     def ended(self) -> int:
-        return self.process.wait(20)
+        return self.process.wait(60)
 
     def close(self) -> None:
         if self.process.poll() is None:
@@ -147,9 +148,11 @@ def test_keys(terminal: Terminal, tmp_path: Path) -> None:
     terminal.wait(PROMPT)
     terminal.send("/exit" + CTRL_C)
     terminal.wait("a message, or /help")
-    time.sleep(0.3)  # the history is read once the line is there
-    terminal.send(UP)
-    terminal.wait("editor")
+    for _ in range(10):  # the history is read once the line is there, and until then the key does nothing
+        terminal.send(UP)
+        with suppress(AssertionError):
+            terminal.wait("editor", 3)
+            break
     terminal.send(" again\r")
     terminal.wait("3 tokens")
     said = [message["content"] for message in talk(terminal, tmp_path) if message["role"] == "user"]

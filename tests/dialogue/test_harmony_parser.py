@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import random
-import time
 from collections.abc import Sequence
+from itertools import chain, cycle, islice
 from typing import Any
 
 import pytest
 from dialogue.harmony_oracle import DATA, load_oracle, o200k
 from dialogue.helpers import TOOLS, Parsed, put_together
+from processor_time import assert_grows_less
 
 from gristmill.dialogue.harmony import CALL, CHANNEL, CONSTRAIN, END, MESSAGE, RETURN, START, TEXTS
 from gristmill.dialogue.parsers import make_parser
@@ -310,14 +311,13 @@ def test_stop_strings_end_the_content(oracle: Any) -> None:
 @pytest.mark.parametrize("piece", [*TEXTS.values(), "<|start|>assistant<|channel|>", "a", "<|channel|>a", "{", "<"])
 @pytest.mark.parametrize("head", ["", "<|channel|>final<|message|>", "<|channel|>", "<|start|>"])
 def test_linear_time(head: str, piece: str) -> None:
-    def seconds(n: int) -> float:
-        tokens = tokens_of(head) + tokens_of(piece) * n
+    """Eight times as many tokens take some eight times the time, not sixty-four times."""
+    first, more = tokens_of(head), tokens_of(piece)
+
+    def read_pieces(n: int) -> None:
         parser = make_parser("harmony", tools=TOOLS)
-        started = time.process_time()
-        for token_id, text in tokens:
+        for token_id, text in chain(first, islice(cycle(more), n * len(more))):
             parser.push(token_id, text)
         parser.finish()
-        return time.process_time() - started
 
-    ratio = min(seconds(16_000) / max(seconds(2_000), 1e-3) for _ in range(2))
-    assert ratio < 24
+    assert_grows_less(read_pieces, 2_000, 16_000, 24)

@@ -28,6 +28,12 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return small_model.write(tmp_path_factory.mktemp("model"))
 
 
+@pytest.fixture(scope="module")
+def long_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that needs a while to fill its context."""
+    return small_model.write(tmp_path_factory.mktemp("long"), 8192)
+
+
 @pytest.fixture
 def llm(path: Path) -> LLM:
     return LLM(path, threads=1, max_sequences=4)
@@ -39,7 +45,7 @@ def n_in_use(llm: LLM) -> int:
 
 def wait_until(condition: object, what: str) -> None:
     assert callable(condition)
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < end, what
         time.sleep(0.002)
@@ -189,7 +195,7 @@ def test_a_cancelled_request_ends_within_two_steps(llm: LLM) -> None:
         return False
 
     request_id = engine.submit(Request((1, 2), SamplingParams(max_tokens=None, ignore_eos=True)), take)
-    assert started.wait(20)
+    assert started.wait(60)
     engine.cancel(request_id)
     cancelled.set()
     wait_until(lambda: n_in_use(llm) == 0, "freed")
@@ -217,9 +223,10 @@ def test_a_task_that_is_cancelled_ends_its_requests(llm: LLM) -> None:
 
 def test_urgent_requests_go_first(path: Path) -> None:
     llm, ended = LLM(path, threads=1, max_sequences=1), list[int]()
-    engine, done = llm._open(), threading.Semaphore(0)
+    engine, done, submitted = llm._open(), threading.Semaphore(0), threading.Event()
 
     def take(number: int, event: Event) -> bool:
+        assert submitted.wait(60)  # the engine's thread: the first one does not end before the others are there
         if isinstance(event, TokenEvent) and event.finish is not None:
             ended.append(number)
             done.release()
@@ -227,13 +234,14 @@ def test_urgent_requests_go_first(path: Path) -> None:
 
     for number, priority in enumerate([0, 5, 5, -1, 0]):
         engine.submit(Request((1, number + 2), LONG, priority), lambda event, number=number: take(number, event))
+    submitted.set()
     for _ in range(5):
-        assert done.acquire(timeout=20)
+        assert done.acquire(timeout=60)
     assert ended.index(3) < ended.index(4) < ended.index(1) < ended.index(2)
 
 
-def test_a_full_queue_refuses_more(path: Path) -> None:
-    llm = LLM(path, threads=1, max_sequences=1)
+def test_a_full_queue_refuses_more(long_path: Path) -> None:
+    llm = LLM(long_path, threads=1, max_sequences=1)
     engine = llm._open()
     object.__setattr__(engine.settings, "max_queue", 3)
     forever = SamplingParams(max_tokens=None, ignore_eos=True)
@@ -247,8 +255,8 @@ def test_a_full_queue_refuses_more(path: Path) -> None:
     llm.close()
 
 
-def test_closing_ends_what_runs_with_a_reason(path: Path) -> None:
-    llm = LLM(path, threads=1, max_sequences=2)
+def test_closing_ends_what_runs_with_a_reason(long_path: Path) -> None:
+    llm = LLM(long_path, threads=1, max_sequences=2)
     events: list[Event] = []
     for _ in range(5):
         params = SamplingParams(max_tokens=None, ignore_eos=True)

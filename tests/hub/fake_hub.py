@@ -137,7 +137,7 @@ def _handler(hub: FakeHub) -> type[BaseHTTPRequestHandler]:
                 self.wfile.write(part[begin : begin + hub.stall_at])
                 self.wfile.flush()
                 hub.stalled.set()
-                hub.free.wait(30)
+                hub.free.wait(120)
                 self.close_connection = True
             else:
                 self.wfile.write(part[begin:])

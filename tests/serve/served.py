@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -54,19 +55,26 @@ def serving(
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     wait_until(lambda: server.started)
-    http = httpx.Client(base_url=listen.url, timeout=30)
-    openai = OpenAI(base_url=f"{listen.url}/v1", api_key="none", max_retries=0, timeout=30)
+    http = httpx.Client(base_url=listen.url, timeout=60)
+    openai = OpenAI(base_url=f"{listen.url}/v1", api_key="none", max_retries=0, timeout=60)
     try:
         with http, openai:
             yield Running(listen.url, llm, server, http, openai)
     finally:
         server.should_exit = True
-        thread.join(20)
+        thread.join(60)
         assert not thread.is_alive()
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 15) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
+    """Far longer than it takes anywhere: how long something may take is for other tests to say."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.005)
+
+
+def n_ended(http: httpx.Client, reason: str) -> int:
+    """Answers that ended so, abort or length or stop, since the server began."""
+    found = re.search(rf'request_success_total{{finished_reason="{reason}".*}} ([\d.]+)', http.get("/metrics").text)
+    return int(float(found[1])) if found else 0

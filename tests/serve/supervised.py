@@ -51,5 +51,5 @@ def supervised(
     service = ProcessService(options, max_queue, max_unread=max_unread)
     with serving(text, service=service, **(serving_with or {})) as running:
         server = Supervised(running, service)
-        wait_until(lambda: server.is_well, 60)
+        wait_until(lambda: server.is_well)
         yield server

@@ -48,7 +48,7 @@ def visit(browser: Browser, server: Running, path: str, **context: Any) -> tuple
     outside: list[str] = []
     broken: list[str] = []
     opened = browser.new_context(viewport={"width": 1200, "height": 800}, **context)
-    opened.set_default_timeout(8000)
+    opened.set_default_timeout(60_000)
     opened.route(
         lambda url: not url.startswith(server.url), lambda route: (outside.append(route.request.url), route.abort())
     )

@@ -26,11 +26,11 @@ def locked(llm: LLM) -> Iterator[Running]:
 
 
 def of_anthropic(running: Running, key: str = "key", **headers: str) -> anthropic.Anthropic:
-    return anthropic.Anthropic(base_url=running.url, api_key=key, max_retries=0, timeout=20, default_headers=headers)
+    return anthropic.Anthropic(base_url=running.url, api_key=key, max_retries=0, timeout=60, default_headers=headers)
 
 
 def of_openai(running: Running, key: str = "key", **headers: str) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{running.url}/v1", api_key=key, max_retries=0, timeout=20, default_headers=headers)
+    return openai.OpenAI(base_url=f"{running.url}/v1", api_key=key, max_retries=0, timeout=60, default_headers=headers)
 
 
 def anthropic_kind(error: anthropic.APIStatusError) -> str:

@@ -67,7 +67,7 @@ def test_openais_client(served: tuple[str, Running], stream: bool) -> None:
 @pytest.mark.parametrize("stream", [False, True])
 def test_anthropics_client(served: tuple[str, Running], stream: bool) -> None:
     name, running = served
-    client = anthropic.Anthropic(base_url=running.url, api_key="none", max_retries=0, timeout=30)
+    client = anthropic.Anthropic(base_url=running.url, api_key="none", max_retries=0, timeout=60)
     asked: Any = {"model": "tiny", "system": "Be brief.", "messages": MESSAGES[1:], "max_tokens": 8}
     tools: Any = [{"name": "weather", "description": "Of a city.", "input_schema": PARAMETERS}]
     ways: list[dict[str, Any]] = [{}] if name == "r1" else [{}, {"tools": tools}]

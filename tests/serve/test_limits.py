@@ -6,14 +6,16 @@ import contextlib
 import json
 import random
 import socket
+import statistics
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from served import serving, wait_until
+from served import Running, n_ended, serving, wait_until
 
 from gristmill import LLM
 from gristmill.serve.app import Settings
@@ -144,6 +146,7 @@ def test_clients_that_leave_free_what_they_held(llm: LLM, running, stream: bool)
     head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body)
     address = ("127.0.0.1", int(running.url.rsplit(":", 1)[1]))
     open_clients = []
+    n_before = [n_ended(running.http, reason) for reason in ("abort", "length")]
     for _ in range(100):
         client = socket.create_connection(address, timeout=10)
         client.sendall(head + body[: rng.choice([len(body), len(body), len(body), 10])])
@@ -154,13 +157,15 @@ def test_clients_that_leave_free_what_they_held(llm: LLM, running, stream: bool)
     for client in open_clients:
         client.close()
     host = running.server.config.app.state.host
-    wait_until(lambda: host.service.n_open == 0 and llm.engine.load().used == 0, 3)
+    wait_until(lambda: host.service.n_open == 0 and llm.engine.load().used == 0)
+    n_after = [n_ended(running.http, reason) for reason in ("abort", "length")]
+    assert n_after[0] - n_before[0] > n_after[1] - n_before[1]  # few were answered to the end, for nobody
     assert llm.engine.load().n_waiting == 0
     assert running.http.post("/v1/completions", json={"prompt": "ab", "max_tokens": 2}).status_code == 200
 
 
 def test_draining_refuses_what_is_new_and_finishes_what_is_open(llm: LLM) -> None:
-    with serving(llm, drain_s=20) as server:
+    with serving(llm, drain_s=100) as server:
         with server.http.stream("POST", "/v1/completions", json={**LONG, "n": 12, "stream": True}) as stream:
             lines = stream.iter_lines()
             next(lines)
@@ -191,24 +196,35 @@ def test_an_engine_that_is_gone_is_told(model_path: Path) -> None:
         assert server.http.get("/health").status_code == 503
 
 
-def test_others_are_answered_while_a_large_text_is_tokenized(llm: LLM, running) -> None:
-    """What asks for its tokens alone may be long. The waits of others are those of two cores, not of the text."""
-    done = threading.Event()
+@contextlib.contextmanager
+def others_are_answered(server: Running) -> Iterator[None]:
+    """While the block runs another client asks for /health, again and again, and waits hardly longer than before it."""
+    waits, ended = list[float](), threading.Event()
 
-    def tokenize() -> None:
-        with httpx.Client(base_url=running.url, timeout=60) as http:
-            assert http.post("/tokenize", json={"prompt": "a" * 4_000_000}).status_code == 200
-        done.set()
+    def ask() -> None:
+        with httpx.Client(base_url=server.url, timeout=60) as http:
+            while not ended.is_set():
+                start = time.perf_counter()
+                assert http.get("/health").status_code == 200
+                waits.append(time.perf_counter() - start)
 
-    thread = threading.Thread(target=tokenize)
+    thread = threading.Thread(target=ask)
     thread.start()
-    waits = []
-    while not done.is_set():
-        start = time.perf_counter()
-        assert running.http.get("/health").status_code == 200
-        waits.append(time.perf_counter() - start)
-    thread.join()
-    assert sorted(waits)[len(waits) // 2] < 0.05
+    try:
+        wait_until(lambda: len(waits) > 10)
+        n_before = len(waits)
+        yield
+    finally:
+        ended.set()
+        thread.join()
+    before, meanwhile = (statistics.median(part) for part in (waits[1:n_before], waits[n_before:]))
+    assert meanwhile < max(0.05, 10 * before)  # the usual bound, and what it means on a busy machine
+
+
+def test_others_are_answered_while_a_large_text_is_tokenized(running) -> None:
+    """What asks for its tokens alone may be long. The waits of others are those of two cores, not of the text."""
+    with others_are_answered(running):
+        assert running.http.post("/tokenize", json={"prompt": "a" * 4_000_000}).status_code == 200
 
 
 def test_templates_come_with_the_model_alone(running) -> None:
@@ -238,28 +254,13 @@ def test_a_template_that_never_ends_is_an_error_and_others_go_on(bomb: str, mode
         LLM(model_path, kv_type="f32", threads=1, chat_template=tmp_path / "bomb.jinja") as own,
         serving(own) as server,
     ):
-        done = threading.Event()
-        waits: list[float] = []
-
-        def ask_others() -> None:
-            with httpx.Client(base_url=server.url, timeout=30) as http:
-                while not done.is_set():
-                    start = time.perf_counter()
-                    assert http.get("/health").status_code == 200
-                    waits.append(time.perf_counter() - start)
-
-        thread = threading.Thread(target=ask_others)
-        thread.start()
-        wait_until(lambda: len(waits) > 0)
-        start = time.perf_counter()
-        response = server.http.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": "a"}]})
-        took = time.perf_counter() - start
-        done.set()
-        thread.join()
+        with others_are_answered(server):
+            start = time.perf_counter()
+            response = server.http.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": "a"}]})
+            took = time.perf_counter() - start
         assert response.status_code == 400
         assert "template" in response.json()["error"]["message"]
         assert took < 10  # the budget is a second of its own thread; unbounded, these take minutes or all memory
-        assert sorted(waits)[len(waits) // 2] < 0.05
 
 
 def test_prompts_are_not_logged(says, caplog: pytest.LogCaptureFixture) -> None:

@@ -24,7 +24,7 @@ def client() -> Any:
     clients = []
 
     def connect(server: Any) -> anthropic.Anthropic:
-        clients.append(anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0, timeout=20))
+        clients.append(anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0, timeout=60))
         return clients[-1]
 
     yield connect

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -61,21 +60,21 @@ def engine_of(process: subprocess.Popen[str], but: psutil.Process | None = None)
 @pytest.mark.parametrize("args", [(), ("--in-process",)], ids=["supervised", "in-process"])
 @pytest.mark.parametrize("signals", [1, 2])
 def test_a_signal_lets_answers_finish_and_a_second_does_not(model_path: Path, signals: int, args: tuple[str]) -> None:
-    with started(model_path, "--drain-timeout", "20", *args) as (process, url):
+    with started(model_path, "--drain-timeout", "100", *args) as (process, url):
         assert url in said(process).readline()
         wait_until(lambda: answers(url))
         children = psutil.Process(process.pid).children(recursive=True)
         assert len(children) == (not args)
         body = {**LONG, "n": 1 if signals == 1 else 100}  # which takes seconds
-        with httpx.Client(timeout=30) as client, client.stream("POST", f"{url}/v1/completions", json=body) as response:
+        with httpx.Client(timeout=60) as client, client.stream("POST", f"{url}/v1/completions", json=body) as response:
             lines = response.iter_lines()
             next(lines)
             for _ in range(signals):
                 process.send_signal(signal.SIGTERM)
-                time.sleep(0.05)
+                wait_until(lambda: not answers(url))  # it has been heeded: two at once would be one
             last = [line for line in lines if line][-1]
         assert (last == "data: [DONE]") if signals == 1 else ("shutting_down" in last)
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
         assert said(process).read() == ""
         assert not any(child.is_running() for child in children)
 
@@ -98,10 +97,10 @@ def test_engines_that_keep_dying_end_the_server(model_path: Path) -> None:
     with started(model_path) as (process, url):
         assert url in said(process).readline()
         for number in (signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT):
-            wait_until(lambda: answers(url), 60)
+            wait_until(lambda: answers(url))
             engine_of(process).send_signal(number)
             wait_until(lambda: not answers(url))
-        assert process.wait(10) == 1
+        assert process.wait(60) == 1
         last = said(process).read().split("\nError: ")[1]
     assert "SIGABRT" in last.splitlines()[0]
     assert "3 times" in last.splitlines()[0]
@@ -111,7 +110,7 @@ def test_engines_that_keep_dying_end_the_server(model_path: Path) -> None:
 def test_an_engine_killed_while_it_is_loaded_ends_the_server(model_path: Path) -> None:
     with started(model_path) as (process, _):
         engine_of(process).kill()
-        assert process.wait(10) == 1
+        assert process.wait(60) == 1
         text = said(process).read()
     assert text.startswith("Error: the engine was ended by SIGKILL")
     assert "while it loaded the model" in text
@@ -119,30 +118,30 @@ def test_an_engine_killed_while_it_is_loaded_ends_the_server(model_path: Path) -
 
 @pytest.mark.parametrize("phase", ["loading", "ready", "generating"])
 def test_a_server_that_is_killed_leaves_no_process(model_path: Path, phase: str) -> None:
-    with started(model_path) as (process, url), httpx.Client(timeout=30) as client, ExitStack() as stack:
+    with started(model_path) as (process, url), httpx.Client(timeout=60) as client, ExitStack() as stack:
         engine = engine_of(process)
         if phase != "loading":
-            wait_until(lambda: answers(url), 60)
+            wait_until(lambda: answers(url))
         if phase == "generating":
             body = {**LONG, "n": 100}
             response = stack.enter_context(client.stream("POST", f"{url}/v1/completions", json=body))
             next(response.iter_lines())
         process.kill()
-        wait_until(lambda: not engine.is_running() or engine.status() == psutil.STATUS_ZOMBIE, 3)
+        wait_until(lambda: not engine.is_running() or engine.status() == psutil.STATUS_ZOMBIE)
 
 
 def test_a_signal_while_the_model_is_loaded_ends_both(model_path: Path) -> None:
     with started(model_path) as (process, _):
         engine = engine_of(process)
         process.terminate()
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
         assert not engine.is_running()
 
 
 @pytest.mark.parametrize("args", [("--kv-type", "q8_0"), ("--ctx", "999999"), ("--quantize", "q9")])
 def test_what_cannot_be_loaded_is_one_line(model_path: Path, args: tuple[str, ...]) -> None:
     with started(model_path, *args) as (process, _):
-        assert process.wait(30) == 1
+        assert process.wait(60) == 1
         lines = said(process).read().splitlines()
     assert len(lines) == 1
     assert lines[0].startswith("Error: ")

@@ -140,7 +140,7 @@ def test_responses_and_messages_keep_to_it_too(served: tuple[str, Running]) -> N
     name, running = served
     form = {"type": "json_schema", "name": "trip", "schema": SCHEMA, "strict": True}
     asked: dict[str, Any] = {"model": "tiny", "input": "Where to?", "text": {"format": form}, "max_output_tokens": 300}
-    client = anthropic.Anthropic(base_url=running.url, api_key="none", max_retries=0, timeout=30)
+    client = anthropic.Anthropic(base_url=running.url, api_key="none", max_retries=0, timeout=60)
     n_whole = 0
     for _ in range(6):
         response = running.openai.responses.create(**asked)

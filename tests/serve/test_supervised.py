@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import psutil
 import pytest
-from served import wait_until
+from served import n_ended, wait_until
 from supervised import Supervised, supervised
 
 from gristmill.serve import engine_child, supervisor
@@ -46,7 +46,7 @@ def server(model_path: Path) -> Iterator[Supervised]:
 
 @pytest.fixture
 def well(server: Supervised) -> Supervised:
-    wait_until(lambda: server.is_well, 60)
+    wait_until(lambda: server.is_well)
     return server
 
 
@@ -88,12 +88,12 @@ def check_died(server: Supervised, answer: httpx.Response, killed_at: float) -> 
 
 
 def check_comes_back(server: Supervised) -> None:
-    wait_until(lambda: server.is_well, 60)
+    wait_until(lambda: server.is_well)
     assert server.service.n_open == 0
     assert server.running.http.post("/v1/completions", json={**LONG, "max_tokens": 3}).status_code == 200
 
 
-PROMPTS = [[random.Random(i).randrange(3, 259) for _ in range(1900)] for i in range(100)]
+PROMPTS = [[random.Random(i).randrange(3, 259) for _ in range(1900)] for i in range(200)]
 IN_PHASE = {
     "prompt": ("/v1/completions", {"prompt": PROMPTS, "max_tokens": 1}),
     "generating": ("/v1/completions", {**LONG, "n": 100}),
@@ -132,26 +132,33 @@ STREAMS: dict[str, dict[str, Any]] = {
 ENDS = ("[DONE]", "message_stop", "response.completed", "response.incomplete")
 
 
-@pytest.mark.parametrize("path", STREAMS)
-def test_an_engine_killed_while_it_streams_ends_the_stream_with_an_error(well, path: str) -> None:
-    with well.running.http.stream("POST", path, json={**STREAMS[path], "stream": True}) as response:
+def killed_in_stream(server: Supervised, path: str) -> tuple[list[str], float]:
+    """The lines that follow when the engine is killed at the first text, and for how many seconds they do."""
+    with server.running.http.stream("POST", path, json={**STREAMS[path], "stream": True}) as response:
         lines = response.iter_lines()
         awaited = '"arguments":"{' if "tools" in STREAMS[path] else '"text'
         while awaited not in next(lines):
             pass
         killed_at = time.monotonic()
-        kill(well)
-        rest = [line for line in lines if line]
-        took = time.monotonic() - killed_at
+        kill(server)
+        return [line for line in lines if line], time.monotonic() - killed_at
+
+
+@pytest.mark.parametrize("path", STREAMS)
+def test_an_engine_killed_while_it_streams_ends_the_stream_with_an_error(well, path: str) -> None:
+    for _ in range(5):  # the engine may have computed the whole answer before the signal comes
+        rest, took = killed_in_stream(well, path)
+        check_comes_back(well)
+        if "SIGKILL" in rest[-1]:
+            break
     assert not any(end in line for line in rest for end in ENDS)
     assert "SIGKILL" in rest[-1]
     assert took < 2
-    check_comes_back(well)
 
 
 def test_an_engine_killed_while_nothing_is_open_comes_back(well) -> None:
     kill(well)
-    wait_until(lambda: not well.is_well, 2)
+    wait_until(lambda: not well.is_well)
     check_comes_back(well)
 
 
@@ -193,6 +200,7 @@ def test_clients_that_leave_free_what_they_held(well, stream: bool) -> None:
     head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body)
     address = ("127.0.0.1", int(well.running.url.rsplit(":", 1)[1]))
     open_clients: list[socket.socket] = []
+    n_before = [n_ended(well.running.http, reason) for reason in ("abort", "length")]
     for _ in range(100):
         client = socket.create_connection(address)
         client.sendall(head + body)
@@ -202,7 +210,9 @@ def test_clients_that_leave_free_what_they_held(well, stream: bool) -> None:
             open_clients.pop(rng.randrange(7)).close()
     for client in open_clients:
         client.close()
-    wait_until(lambda: well.service.n_open == 0 and well.metric("kv_cache_usage_perc") == 0, 5)
+    wait_until(lambda: well.service.n_open == 0 and well.metric("kv_cache_usage_perc") == 0)
+    n_after = [n_ended(well.running.http, reason) for reason in ("abort", "length")]
+    assert n_after[0] - n_before[0] > n_after[1] - n_before[1]  # few were answered to the end, for nobody
     assert well.metric("num_requests_running") == well.metric("num_requests_waiting") == 0
 
 
@@ -217,7 +227,7 @@ def test_three_times_what_the_cache_holds_is_answered_as_if_alone(model_path: Pa
 
         def ask(*prompts: str) -> list[str]:
             body = {"prompt": prompts, "max_tokens": n_tokens, "temperature": 0.8, "seed": 5, "ignore_eos": True}
-            answer = http.post("/v1/completions", json=body, timeout=120)
+            answer = http.post("/v1/completions", json=body, timeout=300)
             assert answer.status_code == 200, answer.text
             assert all(choice["finish_reason"] == "length" for choice in answer.json()["choices"])
             return [choice["text"] for choice in answer.json()["choices"]]
@@ -228,8 +238,8 @@ def test_three_times_what_the_cache_holds_is_answered_as_if_alone(model_path: Pa
                 assert list(pool.map(lambda _: ask(*prompts), range(2))) == [alone, alone]
             if time.monotonic() >= end:
                 break
-        wait_until(lambda: server.metric("num_preemptions_total") > 0, 3)
-        wait_until(lambda: server.metric("kv_cache_usage_perc") == 0, 3)
+        wait_until(lambda: server.metric("num_preemptions_total") > 0)
+        wait_until(lambda: server.metric("kv_cache_usage_perc") == 0)
 
 
 def test_the_queue_is_bounded(model_path: Path) -> None:
@@ -251,8 +261,8 @@ def test_an_answer_that_nobody_reads_is_given_up(model_path: Path) -> None:
         body |= {"stream": True, "logprobs": True, "top_logprobs": 20}
         with server.running.http.stream("POST", "/v1/chat/completions", json=body) as stream:
             wait_until(lambda: server.service.load().n_steps > 0)
-            wait_until(lambda: server.service.load().n_running == 0, 30)
-            quick = server.running.http.post("/v1/completions", json={**LONG, "max_tokens": 3}, timeout=5)
+            wait_until(lambda: server.service.load().n_running == 0)
+            quick = server.running.http.post("/v1/completions", json={**LONG, "max_tokens": 3})
             assert quick.status_code == 200
             last = [line for line in stream.iter_lines() if line][-1]
         assert json.loads(last.removeprefix("data: "))["error"]["code"] == "client_too_slow"
@@ -260,7 +270,7 @@ def test_an_answer_that_nobody_reads_is_given_up(model_path: Path) -> None:
 
 
 def test_draining_finishes_what_is_open(model_path: Path) -> None:
-    with supervised(model_path, serving_with={"drain_s": 20}) as server:
+    with supervised(model_path, serving_with={"drain_s": 100}) as server:
         with server.running.http.stream("POST", "/v1/completions", json={**LONG, "n": 8, "stream": True}) as stream:
             lines = stream.iter_lines()
             next(lines)

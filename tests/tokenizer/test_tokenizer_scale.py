@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import pytest
+from processor_time import assert_grows_less
 from tokenizer_lines import random_lines
 from tokenizer_oracles import our_o200k, ours
 
 
 def get(name: str):  # type: ignore[no-untyped-def]
     return our_o200k() if name == "o200k" else ours(name)
-
-
-def best_seconds(tokenizer, text: str) -> float:  # type: ignore[no-untyped-def]
-    times = []
-    for _ in range(3):
-        start = time.perf_counter()
-        tokenizer.encode_array(text)
-        times.append(time.perf_counter() - start)
-    return min(times)
 
 
 @pytest.mark.parametrize("name", ["qwen2", "llama-bpe", "llama-spm", "o200k"])
@@ -31,10 +22,8 @@ def best_seconds(tokenizer, text: str) -> float:  # type: ignore[no-untyped-def]
 def test_a_megabyte_without_a_break_is_near_linear(name: str, unit: str) -> None:
     tokenizer = get(name)
     text = unit * (1_000_000 // len(unit.encode()))
-    small = text[: len(text) // 20]
-    tokenizer.encode_array(small)
     # Twenty times the text may take twenty times as long; quadratic would be four hundred times.
-    assert best_seconds(tokenizer, text) < 80 * best_seconds(tokenizer, small) + 0.02
+    assert_grows_less(lambda n: tokenizer.encode_array(text[:n]), len(text) // 20, len(text), 80)
     assert tokenizer.decode(tokenizer.encode(text, add_special=False)) == text
 
 

@@ -30,7 +30,7 @@ def command(folder: Path, *args: str) -> list[str]:
 
 
 def gristmill(*args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "gristmill", *args], capture_output=True, text=True, timeout=100)
+    return subprocess.run([sys.executable, "-m", "gristmill", *args], capture_output=True, text=True, timeout=300)
 
 
 def losses(folder: Path) -> list[float]:
@@ -43,11 +43,11 @@ def test_ctrl_c_saves_what_resume_goes_on_from(tmp_path: Path) -> None:
     args = command(tmp_path, "--steps", "100000", "--eval-every", "100000")
     process = subprocess.Popen([sys.executable, "-m", "gristmill", *args], stderr=subprocess.PIPE, text=True)
     log = tmp_path / "run" / "log.jsonl"
-    deadline = time.monotonic() + 60
-    while not (log.exists() and log.stat().st_size) and time.monotonic() < deadline:
+    while not (log.exists() and log.stat().st_size):
+        assert process.poll() is None
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=300)
     assert process.returncode == 0
     assert f"go on: gristmill train -o {tmp_path / 'run'} --resume" in said
     step = json.loads((tmp_path / "run" / "last" / "state.json").read_text())["state"]["step"]
@@ -83,7 +83,7 @@ def test_two_processes_train_as_one(tmp_path: Path) -> None:
         )
         for rank in ("0", "1")
     ]
-    said = [process.communicate(timeout=100)[1] for process in processes]
+    said = [process.communicate(timeout=300)[1] for process in processes]
     assert [process.returncode for process in processes] == [0, 0], said
     assert "2 processes" in said[0]
     assert not said[1]

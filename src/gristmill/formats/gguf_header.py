@@ -223,9 +223,11 @@ def _walk_strings(cursor: _Cursor, most: int, stop: int, where: str) -> list[int
     starts: list[int] = []
     unpack = struct.Struct("<Q").unpack_from
     buffer, position, end = cursor.file.buffer, cursor.position, cursor.end
-    while len(starts) < most and position < stop:
+    for _ in range(most):  # hostile files come here two million times
+        if position >= stop:
+            break
         length = unpack(buffer, position)[0] if position <= end - PREFIX_BYTES else end
-        if length > MAX_STRING_BYTES or position + PREFIX_BYTES + length > end:
+        if length > MAX_STRING_BYTES or length > end - PREFIX_BYTES - position:
             cursor.position = position
             cursor.skip_string(where)  # says what is wrong
         position += PREFIX_BYTES
