@@ -68,7 +68,7 @@ void Ops::prepare(const float* x, const int* rows, int n_columns, const Linear& 
   if (int8) out.blocks.resize(std::max(out.blocks.size(), n_tiles * n_blocks));
   if (bf16) out.bf16.resize(std::max(out.bf16.size(), size_t(n_columns) * n_bf16));
   out.columns.resize(n_columns);
-  for_rows(n_columns, int8 || bf16 ? n : 0, [&](int i) {
+  auto put = [&](int i) {
     Column& c = out.columns[i];
     c = Column{};
     if (rows && rows[i] < 0) return;
@@ -80,6 +80,10 @@ void Ops::prepare(const float* x, const int* rows, int n_columns, const Linear& 
       if (n_bf16 > n) y[n] = 0;
       c.bf16 = y;
     }
+  };
+  // A thread takes a whole tile: its columns share cache lines.
+  for_rows(int(n_tiles), int8 || bf16 ? int64_t(n) * kTileColumns : 0, [&](int tile) {
+    for (int i = tile * kTileColumns; i < std::min((tile + 1) * kTileColumns, n_columns); i++) put(i);
   });
 }
 
