@@ -16,7 +16,7 @@ from gristmill.dialogue.harmony_render import render
 from gristmill.dialogue.reader import DialogueReader
 from gristmill.dialogue.tools import read_tool_choice, read_tools
 from gristmill.dialogue.types import ChoiceMode, Kind, Tool, ToolChoice
-from gristmill.serve.chat_protocol import Conversation
+from gristmill.serve.chat_protocol import Conversation, Message
 from gristmill.serve.errors import ApiError, refuse, too_long, unsupported
 from gristmill.serve.model import Model
 from gristmill.tokenizer.chat import ChatTemplate, Parts
@@ -77,6 +77,14 @@ class Texts:
         shown = tools if choice.mode is not ChoiceMode.NONE else ()
         self._check_tools(chat, choice, shown, constrained)
         return self._format.prompt(self._render(chat, shown), shown, choice, chat.parallel_tool_calls)
+
+    def expects_thoughts(self) -> bool:
+        """Whether answers have one where a request says nothing of it."""
+        first = Conversation(messages=[Message(role="user", content="?")])
+        try:
+            return self.prompt(first).thinks
+        except (ApiError, ValueError):
+            return False
 
     def reader(self, prompt: ChatPrompt, stop: Sequence[str], *, constrained: bool) -> DialogueReader:
         return self._format.reader(prompt, stop, constrained=constrained)
