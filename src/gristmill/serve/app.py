@@ -91,7 +91,7 @@ def create_app(model: Model, settings: Settings | None = None, service: Service 
         service.close()
         texts.close()
 
-    middleware = [Middleware(Guard, settings.access)]
+    middleware = [Middleware(Guard, settings.access, host)]
     if origins := settings.access.cors_origins:
         cors = Middleware(
             CORSMiddleware, allow_origins=list(origins), allow_methods=["GET", "POST"], allow_headers=["*"]

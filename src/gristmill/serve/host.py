@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from gristmill.models.sampling import Recommended
@@ -30,7 +31,9 @@ class Defaults:
 
 @dataclass(slots=True)
 class Host:
-    """names: what requests may call the model; the first is what answers call it. draining: nothing new is taken."""
+    """names: what requests may call the model; the first is what answers call it. draining: nothing new is taken.
+    crowded: whether there are more connections than the server is to have.
+    """
 
     names: tuple[str, ...]
     texts: Texts
@@ -38,6 +41,7 @@ class Host:
     metrics: Metrics
     defaults: Defaults
     draining: bool = False
+    crowded: Callable[[], bool] = lambda: False
     created: int = field(default_factory=lambda: int(time.time()))
 
     @property
