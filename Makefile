@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 PROMPT ?= Once upon a time
 MODEL ?=
-ARGS ?= --temp 0.7 -n 400
+ARGS ?= -n 400
 
 export CMAKE_BUILD_PARALLEL_LEVEL ?= 2
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 
 from gristmill import LLM, SamplingParams
 from gristmill.bundled import STORY_MODEL
+from gristmill.formats.open import open_checkpoint
 
 ROOT = Path(__file__).parents[1]
 PROMPT = "Once upon a time, a little girl named Lily"
@@ -38,8 +40,19 @@ def test_it_is_a_few_megabytes_with_a_card() -> None:
         assert f"## {heading}" in card
 
 
+def test_what_it_recommends_changed_no_weight() -> None:
+    """The digest is of the file as it was converted, before it said which temperature suits it."""
+    checkpoint, digest = open_checkpoint(STORY_MODEL), hashlib.sha256()
+    assert checkpoint.metadata["general.sampling.temp"] == pytest.approx(0.7)
+    for name in checkpoint.names():
+        weight = checkpoint.get(name)
+        digest.update(f"{name} {weight.qtype.label} {weight.shape}".encode())
+        digest.update(weight.data)
+    assert digest.hexdigest() == "d21f1c2259e40b45e33ec8dfc86898bf84208bbfc7729e836336a6e0172eb98e"
+
+
 def test_generate_tells_a_story_without_a_model_being_named() -> None:
-    done = gristmill("generate", "-p", PROMPT, "--seed", "1", "-n", "400", "--temp", "0.7")
+    done = gristmill("generate", "-p", PROMPT, "--seed", "1", "-n", "400")
     assert done.stdout.startswith(PROMPT)
     assert len(done.stdout.split()) > 60
 

@@ -33,6 +33,7 @@ from gristmill.hub.store import locate
 from gristmill.kv.cache import plan
 from gristmill.models.build import build, bytes_to_expect
 from gristmill.models.hyperparameters import read_config
+from gristmill.models.sampling import read_recommended
 from gristmill.ops.cpu import CpuOps
 from gristmill.ops.interface import Ops
 from gristmill.outputs import Piece, RequestOutput, TextReader
@@ -188,6 +189,13 @@ class LLM:
         if isinstance(self._template, TemplateError):
             raise self._template
         return self._template
+
+    def get_default_sampling_params(self) -> SamplingParams:
+        """SamplingParams with what the model's files recommend; `generate` and the others use just what they are given.
+
+        ModelFormatError where that is out of range.
+        """
+        return replace(SamplingParams(), **read_recommended(self.model_path).said)
 
     def encode(self, prompt: Prompt) -> list[int]:
         """Ids of a prompt, with BOS where the model wants it; a list of ids is taken as it is."""

@@ -91,7 +91,7 @@ def test_set_and_show(model: Path, template: str) -> None:
     done = chat("-m", str(model), "--chat-template", template, "--top-k", "7", "--temp", "0", lines=lines)
     assert "temperature = 0.7\n" in done.stdout
     assert "stop = 'a', 'b'\n" in done.stdout
-    assert "top_k is not set (a model here: 40;" in done.stdout
+    assert "top_k is not set (the model's default: 40)" in done.stdout
     assert "Error: top_k: '3.5' is not a whole number" in done.stderr
     assert "Error: 'n' is no setting; there are temperature, top_k, top_p" in done.stderr
     assert "Error: top_p must be over 0.0 and at most 1.0, not 2.0" in done.stderr

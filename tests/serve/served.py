@@ -49,8 +49,11 @@ def serving(
     service: Service | None = None,
     request_s: float = 30,
     stall_s: float = 60,
+    max_connections: int = 1024,
 ) -> Iterator[Running]:
-    listen = Listen(port=free_port(), drain_s=drain_s, request_s=request_s, stall_s=stall_s)
+    listen = Listen(
+        port=free_port(), drain_s=drain_s, request_s=request_s, stall_s=stall_s, max_connections=max_connections
+    )
     server = Server(create_app(llm, settings, service), listen)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

@@ -102,6 +102,38 @@ def test_effort_and_thinking(served: tuple[str, Running]) -> None:
         assert text.endswith("<think>\n\n</think>\n\n")
 
 
+def test_effort_of_anthropics_client(served: tuple[str, Running]) -> None:
+    """It arrives where the model knows efforts. Elsewhere high, this API's default, asks for nothing."""
+    name, running = served
+    client = anthropic.Anthropic(base_url=running.url, api_key="none", max_retries=0, timeout=30)
+
+    def count(**config: Any) -> int:
+        return client.messages.count_tokens(model="tiny", messages=MESSAGES[1:], **config).input_tokens
+
+    def ids(effort: str) -> int:
+        return running.http.post("/tokenize", json={"messages": MESSAGES[1:], "reasoning_effort": effort}).json()[
+            "count"
+        ]
+
+    for effort, same in {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}.items():
+        config: Any = {"output_config": {"effort": effort}}
+        if name == "harmony":
+            assert count(**config) == ids(same)
+            message = client.messages.create(model="tiny", messages=MESSAGES[1:], max_tokens=2, **config)
+            assert message.stop_reason == "max_tokens"
+        elif effort == "high":
+            assert count(**config) == count()
+        else:
+            with pytest.raises(anthropic.BadRequestError, match=r"output_config\.effort"):
+                count(**config)
+    if name == "harmony":
+        return
+    response = running.http.post(
+        "/v1/messages", json={"messages": MESSAGES[1:], "max_tokens": 9, "output_config": {"effort": "all"}}
+    )
+    assert (response.status_code, "output_config.effort" in response.text) == (400, True)
+
+
 def test_thoughts_of_harmony(served: tuple[str, Running]) -> None:
     """They are reasoning, whole and in a stream, and never content."""
     name, running = served

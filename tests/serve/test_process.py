@@ -93,6 +93,42 @@ def test_more_connections_are_held_than_a_shell_lets_files_be_open(model_path: P
         assert answers(url)
 
 
+def most_bytes(process: subprocess.Popen[str]) -> int:
+    """Of memory that it has had so far."""
+    lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
+
+
+def send(url: str, head: bytes, n_pieces: int, piece: bytes) -> bytes:
+    """The beginning of the answer to a body of many pieces, all of which are sent if it can be."""
+    with socket.create_connection(("127.0.0.1", int(url.rsplit(":", 1)[1])), timeout=20) as client:
+        client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n" + head + b"\r\n")
+        for _ in range(n_pieces):
+            client.sendall(piece)
+        return client.recv(1000)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_large_bodies_take_no_memory(model_path: Path) -> None:
+    """200 MB, whether they are announced or not, and as often as anyone likes."""
+    mib = 1 << 20
+    announced = b"Content-Length: %d\r\n" % (200 * mib)
+    with started(model_path) as (process, url):
+        wait_until(lambda: answers(url), 60)
+        before = most_bytes(process)
+        for _ in range(3):
+            assert send(url, announced, 200, bytes(mib)).startswith(b"HTTP/1.1 413")
+        assert most_bytes(process) - before < 4 * mib
+        chunk = b"%x\r\n%b\r\n" % (mib, bytes(mib))
+        after = []
+        for _ in range(3):  # up to the limit of 16 MiB it is kept
+            assert send(url, b"Transfer-Encoding: chunked\r\n", 200, chunk).startswith(b"HTTP/1.1 413")
+            after.append(most_bytes(process))
+        assert after[0] - before < 40 * mib
+        assert after[2] - after[0] < 8 * mib, after
+        assert answers(url)
+
+
 def test_engines_that_keep_dying_end_the_server(model_path: Path) -> None:
     with started(model_path) as (process, url):
         assert url in said(process).readline()

@@ -81,6 +81,64 @@ def test_a_body_that_does_not_come_is_told_so(llm: LLM, monkeypatch: pytest.Monk
         assert is_closed(client)
 
 
+TOO_LARGE = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 200000000\r\n\r\n"
+
+
+def test_a_body_that_was_refused_ends_the_connection(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gristmill.serve.wire.LINGER_S", 0.3)
+    with serving(llm) as running, connected(running, TOO_LARGE) as client:  # the rest does not come
+        start = time.monotonic()
+        assert client.recv(1000).startswith(b"HTTP/1.1 413")
+        assert time.monotonic() - start < 0.3
+        assert is_closed(client)
+        assert time.monotonic() - start < 3
+    with serving(llm) as running, connected(running, TOO_LARGE) as client:  # it comes, and does not end
+        start = time.monotonic()
+        with suppress(ConnectionError):
+            while time.monotonic() - start < 10:
+                client.sendall(b" ")
+                time.sleep(0.02)
+        assert time.monotonic() - start < 3
+
+
+def test_who_sends_all_of_it_reads_why_it_was_refused(running: Running) -> None:
+    """Ending the connection at once would take the answer away from a client that is still writing."""
+    with connected(
+        running, b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 40000000\r\n\r\n"
+    ) as client:
+        client.sendall(bytes(40_000_000))
+        start = time.monotonic()
+        said = b"".join(iter(lambda: client.recv(1 << 16), b""))
+        assert time.monotonic() - start < 3
+    head, _, body = said.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 413")
+    assert b"\r\nconnection: close" in head
+    assert json.loads(body)["error"]["code"] == "body_too_large"
+
+
+def test_more_connections_than_there_is_room_for(llm: LLM) -> None:
+    """Requests of some more are told so in the API's words; what comes beyond them is not taken at all."""
+    with serving(llm, max_connections=8) as running, ExitStack() as stack:
+        connections = running.server.server_state.connections
+        for _ in range(8):
+            stack.enter_context(connected(running))
+        wait_until(lambda: len(connections) == 8)
+        for path in ("/v1/completions", "/v1/messages"):
+            refused = running.http.post(path, json={"prompt": "ab"})
+            assert refused.status_code == 503
+            assert int(refused.headers["retry-after"]) > 0
+            assert refused.headers["connection"] == "close"
+            assert refused.json()["error"]["type"] == "overloaded_error"
+        assert running.http.get("/v1/models").status_code == 503
+        assert running.http.get("/health").status_code == 200  # whoever watches over it still can
+        for _ in range(100):
+            stack.enter_context(connected(running))
+        wait_until(lambda: len(connections) == 8 + 64 - 1)
+        stack.close()
+        wait_until(lambda: len(connections) <= 2)
+        assert running.http.post("/v1/completions", json={"prompt": "ab", "max_tokens": 1}).status_code == 200
+
+
 def test_long_answers_are_no_slow_clients(llm: LLM) -> None:
     with serving(llm, request_s=0.1, stall_s=2) as running:
         start = time.monotonic()

@@ -19,6 +19,10 @@ from served import Running
 from gristmill import SamplingParams
 from gristmill.cli.main import main
 from gristmill.dialogue.types import Thought
+from gristmill.serve import messages_protocol, responses_protocol
+from gristmill.serve.chat_protocol import ChatRequest
+from gristmill.serve.messages_protocol import MessagesRequest
+from gristmill.serve.responses_protocol import ResponsesRequest
 from gristmill.types import StructuredOutputsParams
 
 SCHEMA: dict[str, Any] = {
@@ -159,11 +163,23 @@ def test_responses_and_messages_keep_to_it_too(served: tuple[str, Running]) -> N
             assert message.stop_reason == "max_tokens"
     if name not in ("qwen3", "harmony"):
         assert n_whole
-    bad = running.http.post(
-        "/v1/messages", json={"messages": MESSAGES, "max_tokens": 9, "output_config": {"effort": "high"}}
-    )
-    assert bad.status_code == 400
-    assert "output_config.effort" in bad.json()["error"]["message"]
+
+
+def test_harmonys_prompt_shows_the_schema(served: tuple[str, Running]) -> None:
+    """By each API, in the words of the format; others' prompts are as they were."""
+    name, running = served
+    texts = running.server.config.app.state.host.texts
+    named = {"name": "trip", "schema": SCHEMA, "description": "A plan."}
+    chat = ChatRequest(messages=MESSAGES, response_format={"type": "json_schema", "json_schema": named})
+    response = ResponsesRequest(input="Where to?", text={"format": {"type": "json_schema", **named}})
+    config = {"format": {"type": "json_schema", "schema": SCHEMA}}
+    message = MessagesRequest(messages=MESSAGES, max_tokens=9, output_config=config)
+    asked = [chat, responses_protocol.as_chat(response), messages_protocol.as_chat(message, texts)]
+    schema = json.dumps(SCHEMA, separators=(",", ":"))
+    for request, about in zip(asked, ("trip\n\n// A plan.", "trip\n\n// A plan.", "answer\n"), strict=True):
+        text = running.llm.tokenizer.decode(texts.prompt(request, constrained=True).ids)
+        assert (f"# Response Formats\n\n## {about}\n{schema}" in text) == (name == "harmony")
+        assert (schema in text) == (name == "harmony")
 
 
 def test_chat_of_the_library(served: tuple[str, Running]) -> None:

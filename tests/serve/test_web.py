@@ -555,10 +555,16 @@ def test_a_key_is_asked_for_and_kept_for_the_tab(browser: Browser, server: FakeO
 
 def test_models_can_be_chosen(browser: Browser, server: FakeOpenAI) -> None:
     server.models = [{"id": "small"}, {"id": "large", "max_model_len": 100}]
+    server.models[1]["default_sampling_params"] = {"temperature": 0.6, "top_k": 20}
     visit = Visit(browser, server)
     expect(visit.page.locator("#context")).to_be_hidden()
+    temperature = visit.page.get_by_label("Temperature")
+    expect(temperature).to_have_attribute("placeholder", "default")
     visit.page.get_by_label("Model", exact=True).select_option("large")
     expect(visit.page.locator("#context-words")).to_have_text("100 tokens of context")
+    expect(temperature).to_have_attribute("placeholder", "0.6")
+    expect(visit.page.get_by_label("Top k")).to_have_attribute("placeholder", "20")
+    expect(visit.page.get_by_label("Top p")).to_have_attribute("placeholder", "default")
     visit.ask("hello")
     assert visit.last_body()["model"] == "large"
     visit.close()

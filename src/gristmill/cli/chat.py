@@ -14,6 +14,7 @@ from gristmill.cli.chat_backend import Backend
 from gristmill.cli.chat_repl import Repl
 from gristmill.cli.chat_screen import PlainScreen, Screen
 from gristmill.cli.chat_session import Conversation
+from gristmill.cli.sampling import chosen_by_models
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -38,6 +39,7 @@ _HERE = (
     "quantize",
     "device",
     "gpu_memory_fraction",
+    "generation_config",
     "speculate",
     "draft",
 )
@@ -58,11 +60,7 @@ def _setting(*names: str, **how: Any) -> Callable[[F], F]:
 _SETTINGS = (
     _setting("-n", "--max-tokens", type=int, help="most tokens of an answer; -1, the default: as the context allows"),
     _setting("--min-tokens", type=int, help="least tokens to write before an end"),
-    _setting("--temp", "temperature", type=float, help="0 always takes the likeliest token [default: 0.8]"),
-    _setting("--top-k", type=int, help="keep the k likeliest; 0 keeps all [default: 40]"),
-    _setting("--top-p", type=float, help="keep the likeliest that make up this share [default: 0.95]"),
-    _setting("--min-p", type=float, help="drop what is less likely than this share of the likeliest [default: 0.05]"),
-    _setting("--repetition-penalty", "--repeat-penalty", type=float, help="over 1: what was said becomes less likely"),
+    *chosen_by_models(_setting),
     _setting("--presence-penalty", type=float, help="taken from logits of tokens in the answer"),
     _setting("--frequency-penalty", type=float, help="taken from them as often as they are in the answer"),
     _setting("--seed", type=int, help="the same seed gives the same answers [default: a new one each time]"),
@@ -116,10 +114,10 @@ def chat(
         raise click.UsageError("--api-key is for --base-url")
     else:
         from gristmill.cli.chat_local import LocalBackend
-        from gristmill.cli.loading import load_as
+        from gristmill.cli.loading import load_as, recommended
 
         llm = load_as(model or str(STORY_MODEL), how)
-        backend = LocalBackend(llm, how.chat_template, how.tokenizer, plain)
+        backend = LocalBackend(llm, recommended(how, llm), how.chat_template, how.tokenizer, plain)
     try:
         backend.check(conversation)
         repl = Repl(backend, _screen(), conversation)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from gristmill.cli.chat_session import Conversation
 from gristmill.dialogue.types import ContentDelta, ReasoningDelta
@@ -86,6 +86,10 @@ class Backend(Protocol):
         ContextFullError where there is no room for one; ValueError for what the template, the settings or the server
         refuse; OSError where a server cannot be reached.
         """
+        ...
+
+    def defaults(self, conversation: Conversation) -> Mapping[str, Any]:
+        """How tokens are chosen where nothing is set; without what nobody says."""
         ...
 
     def check(self, conversation: Conversation) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gristmill.cli.chat_screen import unquote
-from gristmill.cli.chat_session import DEFAULTS, SETTINGS, THINK, Conversation, check_name, load, read_setting, save
+from gristmill.cli.chat_session import SETTINGS, THINK, Conversation, check_name, load, read_setting, save
 
 if TYPE_CHECKING:
     from gristmill.cli.chat_repl import Repl
@@ -59,17 +59,17 @@ def names() -> list[str]:
 def _set(repl: Repl, rest: str) -> None:
     name, *value = rest.split(maxsplit=1)[:2] if rest else ("",)
     if not name:
-        repl.screen.show("\n".join(_settings(repl.conversation)))
+        repl.screen.show("\n".join(_settings(repl)))
         return
     if not value:
         check_name(name)
-        repl.screen.show(_setting(repl.conversation, name))
+        repl.screen.show(_setting(repl, name))
         return
     text = value[0].strip()
     back = text.lower() in ("default", "none") or (name, text) == ("max_tokens", "-1")
     check_name(name)
     repl.conversation.change(name, None if back else read_setting(name, text))
-    repl.screen.note(_setting(repl.conversation, name))
+    repl.screen.note(_setting(repl, name))
 
 
 def _show(repl: Repl, rest: str) -> None:
@@ -77,7 +77,7 @@ def _show(repl: Repl, rest: str) -> None:
     context = "" if backend.context is None else f", context {backend.context:,} tokens"
     lines = [f"model   {backend.name}{context}", f"system  {'none' if talk.system is None else talk.system}"]
     lines += [f"think   {talk.think or 'as the model would'}", f"        {len(talk.messages)} messages"]
-    repl.screen.show("\n".join([*lines, *_settings(talk)]))
+    repl.screen.show("\n".join([*lines, *_settings(repl)]))
 
 
 def _clear(repl: Repl, rest: str) -> None:
@@ -169,15 +169,15 @@ def _path(command: str, text: str) -> Path:
     return Path(text).expanduser()
 
 
-def _settings(conversation: Conversation) -> list[str]:
-    return [_setting(conversation, name) for name in SETTINGS]
+def _settings(repl: Repl) -> list[str]:
+    return [_setting(repl, name) for name in SETTINGS]
 
 
-def _setting(conversation: Conversation, name: str) -> str:
-    if name in conversation.settings:
-        return f"{name} = {_written(conversation.settings[name])}"
-    default = DEFAULTS.get(name)
-    return f"{name} is not set" + ("" if default is None else f" (a model here: {default}; a server: its own)")
+def _setting(repl: Repl, name: str) -> str:
+    if name in repl.conversation.settings:
+        return f"{name} = {_written(repl.conversation.settings[name])}"
+    default = repl.backend.defaults(repl.conversation).get(name)
+    return f"{name} is not set" + ("" if default is None else f" (the model's default: {default})")
 
 
 def _written(value: object) -> str:

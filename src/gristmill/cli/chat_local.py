@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -10,10 +10,12 @@ from typing import Any, Final, cast
 
 from gristmill.cli.chat_backend import ChatDelta, ContextFullError, Tally
 from gristmill.cli.chat_session import Conversation, params
+from gristmill.cli.sampling import USUAL
 from gristmill.dialogue.format import ChatFormat, ChatPrompt
 from gristmill.dialogue.types import ContentDelta, Kind, ReasoningDelta, Thought
 from gristmill.formats.open import open_checkpoint
 from gristmill.llm import LLM
+from gristmill.models.sampling import Recommended
 from gristmill.outputs import Piece
 from gristmill.tokenizer.chat import ChatTemplate
 from gristmill.tokenizer.chat_builtin import find_builtin
@@ -27,6 +29,7 @@ _PLAIN: Final = "What you write is a text that the model continues."
 class LocalBackend:
     """A model; one without a chat template continues the conversation's texts as one text.
 
+    recommended                    how its makers would have tokens chosen
     template_file, tokenizer_file  as in LLM, whose files these are
     plain                          True: continue texts even so; False: use even a template that the vocabulary
                                    only suggests, where None leaves llama2.c's files, mostly story models, without
@@ -35,12 +38,14 @@ class LocalBackend:
     def __init__(
         self,
         llm: LLM,
+        recommended: Recommended,
         template_file: str | None = None,
         tokenizer_file: str | None = None,
         plain: bool | None = None,
     ) -> None:
         self._llm = llm
         self._tokenizer = llm.tokenizer
+        self._recommended = recommended
         self._template: ChatTemplate | None = None
         self._format = ChatFormat(self._tokenizer, None, Kind.PLAIN)
         self.name = llm.model_name
@@ -68,8 +73,8 @@ class LocalBackend:
 
     def answer(self, conversation: Conversation) -> Generator[ChatDelta, None, None]:
         self.check(conversation)
-        chosen = params(conversation.settings)
         prompt = self._prompt(conversation)
+        chosen = params(conversation.settings, self._defaults(prompt))
         ids = list(prompt.ids)
         if self.context is not None and len(ids) >= self.context:
             raise ContextFullError(
@@ -108,11 +113,18 @@ class LocalBackend:
                 f"this model's chat template does not know {wanted} (think {conversation.think}); {remedy}"
             )
 
+    def defaults(self, conversation: Conversation) -> Mapping[str, Any]:
+        first = Conversation([{"role": "user", "content": "?"}], conversation.system, think=conversation.think)
+        return self._defaults(self._prompt(first))
+
     def token_text(self, token_id: int) -> str:
         return self._tokenizer.token_text(token_id) if token_id < self._tokenizer.vocab_size else ""
 
     def close(self) -> None:
         self._llm.close()
+
+    def _defaults(self, prompt: ChatPrompt) -> dict[str, Any]:
+        return {**USUAL, **self._recommended.in_chat(prompt.thinks)}
 
     def _prompt(self, conversation: Conversation) -> ChatPrompt:
         if self._template is None:

@@ -6,7 +6,7 @@ import http.client
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
 from typing import IO, Any, Final, NoReturn
 
@@ -39,6 +39,7 @@ class RemoteBackend:
         self.notice: str | None = None
         self.tally: Tally | None = None
         self.context: int | None = None
+        self._defaults: dict[str, Any] = {}
         self.name = model if model is not None else self._only_model()
 
     def answer(self, conversation: Conversation) -> Generator[ChatDelta, None, None]:
@@ -48,6 +49,9 @@ class RemoteBackend:
                 yield from _read_chunk(chunk, tally)
         if tally.finish is None:
             raise OSError(f"{self._base}: the connection ended before the answer did")
+
+    def defaults(self, conversation: Conversation) -> Mapping[str, Any]:
+        return self._defaults
 
     def check(self, conversation: Conversation) -> None:
         """The server will say."""
@@ -67,6 +71,8 @@ class RemoteBackend:
             raise ValueError(f"{self._base} has {', '.join(names[:20]) or 'no models'}: choose one with --model NAME")
         length = models[0].get("max_model_len")
         self.context = length if isinstance(length, int) and length > 0 else None
+        if isinstance(told := models[0].get("default_sampling_params"), dict):
+            self._defaults = {name: value for name, value in told.items() if isinstance(value, int | float)}
         return str(names[0])
 
     def _open(self, path: str, body: bytes | None = None, timeout: float | None = None) -> IO[bytes]:

@@ -15,15 +15,6 @@ from gristmill.types import SamplingParams
 MAX_FILE_BYTES: Final = 64 << 20
 THINK: Final = ("on", "off", "low", "medium", "high")
 
-DEFAULTS: Final[Mapping[str, Any]] = {
-    "temperature": 0.8,
-    "top_k": 40,
-    "top_p": 0.95,
-    "min_p": 0.05,
-    "max_tokens": None,
-}
-"""Where nothing was set, for a model in this process; a server has its own."""
-
 _HEAD: Final = '{\n "gristmill_chat": 1,'
 
 
@@ -96,7 +87,7 @@ class Conversation:
     """Mutable: the loop of the chat and its commands change it.
 
     messages  role (user or assistant), content, and an answer's reasoning_content
-    settings  what was set, by SETTINGS' names; the rest is left to DEFAULTS or to a server
+    settings  what was set, by SETTINGS' names; the rest is left to the model's side
     think     None, or one of THINK: what a template is told of thinking
     """
 
@@ -119,9 +110,9 @@ class Conversation:
         self.settings = settings
 
 
-def params(settings: Mapping[str, Any]) -> SamplingParams:
-    """ValueError for a value out of range."""
-    return SamplingParams(**{**DEFAULTS, **settings})
+def params(settings: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> SamplingParams:
+    """ValueError for a value out of range. defaults: where nothing is set."""
+    return SamplingParams(**{"max_tokens": None, **(defaults or {}), **settings})
 
 
 def save(path: Path, conversation: Conversation, model: str) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 import click
 
 from gristmill.cli import options
-from gristmill.cli.loading import load_as
+from gristmill.cli.loading import load_as, recommended
 from gristmill.cli.sampling import params_of, sampling
+from gristmill.dialogue.format import ChatPrompt
 from gristmill.dialogue.message import AssistantMessage
 from gristmill.dialogue.types import ContentDelta
 from gristmill.llm import LLM
@@ -56,17 +57,23 @@ def generate(
     chat = chat or system is not None
     if chat and prompt_ids is not None:
         raise click.UsageError("--chat and --system need text, not --prompt-ids")
-    params = params_of(click.get_current_context())
+    ctx = click.get_current_context()
+    params = params_of(ctx)
     if params.logprobs is not None and not as_json:
         raise click.UsageError("--logprobs needs --json")
     text = prompt if prompt is not None or prompt_ids is not None else sys.stdin.read()
     started = time.perf_counter()
     llm = load_as(model, how)
     loaded = time.perf_counter()
-    dialogue = _Dialogue(llm, text, system, params) if chat and text is not None else None
-    if dialogue is not None:
+    told = recommended(how, llm)
+    dialogue = None
+    if chat and text is not None:
+        asked = _ask(llm, text, system)
+        params = params_of(ctx, told.in_chat(asked.thinks))
+        dialogue = _Dialogue(llm, asked, params)
         ids = dialogue.ids
     else:
+        params = params_of(ctx, told.said)
         ids = llm.encode(text) if text is not None else _parse_ids(prompt_ids or "")
     if not as_json and text is not None and not chat:
         _write(text)
@@ -88,12 +95,15 @@ def generate(
         click.echo(run.summary(len(ids)), err=True)
 
 
+def _ask(llm: LLM, text: str, system: str | None) -> ChatPrompt:
+    messages = [{"role": "system", "content": system}] if system is not None else []
+    return llm.chat_prompt([*messages, {"role": "user", "content": text}])
+
+
 class _Dialogue:
     """One question and its answer. What is printed of an answer that is constrained is its content alone."""
 
-    def __init__(self, llm: LLM, text: str, system: str | None, params: SamplingParams) -> None:
-        messages = [{"role": "system", "content": system}] if system is not None else []
-        prompt = llm.chat_prompt([*messages, {"role": "user", "content": text}])
+    def __init__(self, llm: LLM, prompt: ChatPrompt, params: SamplingParams) -> None:
         self.ids = list(prompt.ids)
         self.params = llm.constrain_chat(prompt, params)
         self.message = AssistantMessage()

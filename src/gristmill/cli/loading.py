@@ -16,6 +16,7 @@ from gristmill.llm import LLM
 from gristmill.models.build import Progress as Report
 from gristmill.models.build import build
 from gristmill.models.decoder import Decoder
+from gristmill.models.sampling import Recommended, read_recommended
 from gristmill.ops.interface import Ops
 
 
@@ -67,6 +68,11 @@ def load_as(model: str, how: Loading) -> LLM:
         how.draft,
         gpu_memory_fraction=how.gpu_memory_fraction,
     )
+
+
+def recommended(how: Loading, llm: LLM) -> Recommended:
+    """How the model's makers would have tokens chosen, where the command line asks for it."""
+    return read_recommended(llm.model_path) if how.generation_config == "auto" else Recommended()
 
 
 def load_decoder(model: str, ops: Ops, quantize: str) -> Decoder:

@@ -70,6 +70,12 @@ gpu_memory_fraction = option(
     metavar="SHARE",
     help="of a card's memory that weights and cache may take",
 )
+generation_config = option(
+    "--generation-config",
+    type=click.Choice(["auto", "none"]),
+    default="auto",
+    help="how tokens are chosen where nothing is said: auto, as the model's files recommend; none: not by these",
+)
 as_json = option("--json", "as_json", is_flag=True, help="print JSON for scripts")
 chat_template = option("--chat-template", help="a Jinja2 file to use instead of the model's own template")
 
@@ -87,10 +93,14 @@ class Loading:
     quantize: str
     device: str
     gpu_memory_fraction: float
+    generation_config: str
     chat_template: str | None
 
 
-_LOADING = (speculate, draft, tokenizer, context, threads, kv_type, quantize, device, gpu_memory_fraction)
+_LOADING = (
+    *(speculate, draft, tokenizer, context, threads, kv_type, quantize, device, gpu_memory_fraction),
+    generation_config,
+)
 
 
 def loading(command: Callable[..., None]) -> Callable[..., None]:

@@ -3,18 +3,43 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
 from gristmill.cli.options import option
+from gristmill.models.sampling import RECOMMENDED
 from gristmill.types import SamplingParams, StructuredOutputsParams
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+USUAL: Final[Mapping[str, float]] = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05}
+"""How tokens are chosen where neither a person nor the model's makers say it: as llama.cpp does."""
+
 _BIAS = re.compile(r"(\d+)(?:=([+-]?[\d.]+)|([+-][\d.]+))")
+
+
+def chosen_by_models(make: Callable[..., Callable[[F], F]]) -> tuple[Callable[[F], F], ...]:
+    """The options, made by `make`, that a model's makers may have recommended a value of."""
+
+    def of_model(*names: str, help: str, **how: Any) -> Callable[[F], F]:
+        default = USUAL.get(names[-1])
+        usual = "the model's" if default is None else f"the model's, or {default}"
+        return make(*names, default=None, help=f"{help} [default: {usual}]", **how)
+
+    return (
+        of_model("--temp", "temperature", type=float, help="0 always takes the likeliest token"),
+        of_model("--top-k", "top_k", type=int, help="keep the k likeliest; 0 keeps all"),
+        of_model("--top-p", "top_p", type=float, help="keep the likeliest that make up this share"),
+        of_model("--min-p", "min_p", type=float, help="drop what is less likely than this share of the likeliest"),
+        of_model(
+            *("--repetition-penalty", "--repeat-penalty", "repetition_penalty"),
+            type=float,
+            help="over 1: tokens that are in the prompt or the answer become less likely",
+        ),
+    )
 
 
 def _keep(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
@@ -30,17 +55,7 @@ def _option(*names: str, **settings: Any) -> Callable[[F], F]:
 _OPTIONS = (
     _option("-n", "--max-tokens", type=int, default=256, help="most tokens to write; -1: until the context is full"),
     _option("--min-tokens", type=int, default=0, help="least tokens to write before an end"),
-    _option("--temp", type=float, default=0.8, help="0 always takes the likeliest token"),
-    _option("--top-k", type=int, default=40, help="keep the k likeliest; 0 keeps all"),
-    _option("--top-p", type=float, default=0.95, help="keep the likeliest that make up this share"),
-    _option("--min-p", type=float, default=0.05, help="drop what is less likely than this share of the likeliest"),
-    _option(
-        "--repetition-penalty",
-        "--repeat-penalty",
-        type=float,
-        default=1.0,
-        help="over 1: tokens that are in the prompt or the answer become less likely",
-    ),
+    *chosen_by_models(_option),
     _option("--presence-penalty", type=float, default=0.0, help="taken from logits of tokens in the answer"),
     _option("--frequency-penalty", type=float, default=0.0, help="taken from them as often as they are in the answer"),
     _option(
@@ -59,10 +74,8 @@ _OPTIONS = (
     _option("--grammar", metavar="FILE", help="the answer keeps to this Lark grammar, which begins at the rule start"),
 )
 
-_SAME = (  # what SamplingParams has under the same names
-    *("min_tokens", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty"),
-    *("seed", "stop", "ignore_eos", "logprobs"),
-)
+# What SamplingParams has under the same names.
+_SAME = ("min_tokens", "presence_penalty", "frequency_penalty", "seed", "stop", "ignore_eos", "logprobs")
 
 
 def sampling(command: F) -> F:
@@ -72,14 +85,15 @@ def sampling(command: F) -> F:
     return command
 
 
-def params_of(ctx: click.Context) -> SamplingParams:
-    """ValueError or click.UsageError for what makes no sense."""
+def params_of(ctx: click.Context, recommended: Mapping[str, float] | None = None) -> SamplingParams:
+    """ValueError or click.UsageError for what makes no sense. recommended: by the model's makers."""
 
     def given(name: str) -> Any:
         return ctx.meta[f"{__name__}.{name}"]
 
+    own = {name: given(name) for name in RECOMMENDED if given(name) is not None}
     return SamplingParams(
-        temperature=given("temp"),
+        **{**USUAL, **(recommended or {}), **own},
         max_tokens=None if given("max_tokens") == -1 else given("max_tokens"),
         logit_bias=dict(map(_parse_bias, given("logit_bias"))) or None,
         structured_outputs=_structure(given("json_schema"), given("regex"), given("choice"), given("grammar")),

@@ -55,6 +55,7 @@ Examples:
 @options.quantize
 @options.device
 @options.gpu_memory_fraction
+@options.generation_config
 def serve(
     model: str,
     host: str,
@@ -77,6 +78,7 @@ def serve(
     quantize: str,
     device: str,
     gpu_memory_fraction: float,
+    generation_config: str,
 ) -> None:
     """Answer OpenAI's API over HTTP.
 
@@ -95,7 +97,8 @@ def serve(
     if not listen.is_loopback and not keys and not insecure:
         raise click.UsageError(f"--host {host} can be reached by others: give --api-key, or --insecure to allow anyone")
     check_host = listen.is_loopback and uds is None
-    settings = Settings(served_model_name, max_queue, Access(keys, check_host, cors_origin))
+    access = Access(keys, check_host, cors_origin)
+    settings = Settings(served_model_name, max_queue, access, recommended=generation_config == "auto")
     if not in_process:
         text = read_model_text(model, max_context=context, tokenizer=tokenizer, chat_template=chat_template)
         engine = EngineOptions(

@@ -19,6 +19,7 @@ from gristmill.formats.write_file import new_folder
 from gristmill.formats.write_safetensors import safetensors_bytes, write_safetensors
 from gristmill.models import rope as angles
 from gristmill.models.families import names_in
+from gristmill.models.sampling import FILE_NAME, said_by
 
 _DTYPES = {QType.F32: "float32", QType.F16: "float16", QType.BF16: "bfloat16"}
 _CLASSES = {
@@ -52,6 +53,8 @@ def write(job: Job, qtype: QType) -> int:
             write_tokenizer_json(job.vocabulary, folder / "tokenizer.json")
         elif job.checkpoint.format == "safetensors":
             _copy_tokenizer(job.checkpoint.path, folder)
+        if (said := said_by(job.checkpoint)) and not (folder / FILE_NAME).exists():
+            (folder / FILE_NAME).write_text(json.dumps({"do_sample": True, **said}, indent=2) + "\n")
         return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 

@@ -19,6 +19,7 @@ from gristmill.formats.write_gguf_raw import raw_values, without_split
 from gristmill.formats.write_types import Mixture
 from gristmill.models import rope as angles
 from gristmill.models.families import names_in
+from gristmill.models.sampling import gguf_keys, said_by
 
 logger = logging.getLogger(__name__)
 
@@ -86,6 +87,7 @@ def _described(job: Job, arch: str) -> dict[str, Any]:
         }
     keys |= _windows(job) | _rope(job)
     general: dict[str, Any] = {"general.architecture": arch, "general.type": "model", "general.name": job.name}
+    general |= gguf_keys(said_by(job.checkpoint))
     return general | {f"{arch}.{key}": value for key, value in keys.items()}
 
 

@@ -20,13 +20,18 @@ from gristmill.types import StructuredOutputsParams
 
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
-    """A conversation as the model sees it, and what its answer may be. tools: those that may be called."""
+    """A conversation as the model sees it, and what its answer may be.
+
+    tools   those that may be called
+    thinks  a thought is expected: it has begun, or the template can do without and was not told to
+    """
 
     ids: tuple[int, ...]
     thought: Thought
     tools: tuple[Tool, ...] = ()
     tool_choice: ToolChoice = AUTO
     parallel: bool = True
+    thinks: bool = False
 
 
 class ChatFormat:
@@ -37,13 +42,15 @@ class ChatFormat:
         self._tokenizer = tokenizer
         self.kind = kind or detect(template.source if template is not None else None, tokenizer.special_ids)
         self._may_think = THINK in tokenizer.special_ids or any(THINK in source for source in sources)
+        self._has_switch = any("enable_thinking" in source for source in sources)
 
     def prompt(
         self, parts: Parts, tools: Sequence[Tool] = (), tool_choice: ToolChoice = AUTO, parallel: bool = True
     ) -> ChatPrompt:
         """Of a conversation that was rendered."""
-        ids = tuple(encode_parts(self._tokenizer, parts))
-        return ChatPrompt(ids, self._thought_after(parts), tuple(tools), tool_choice, parallel)
+        ids, thought = tuple(encode_parts(self._tokenizer, parts)), self._thought_after(parts)
+        thinks = thought is Thought.OPEN or (thought is Thought.POSSIBLE and self._has_switch)
+        return ChatPrompt(ids, thought, tuple(tools), tool_choice, parallel, thinks)
 
     def constrain(self, prompt: ChatPrompt, answer: StructuredOutputsParams | None) -> StructuredOutputsParams | None:
         """What the engine has to keep to, so that the answer does: see `answer_grammar`."""

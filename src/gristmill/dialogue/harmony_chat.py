@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gristmill.dialogue.harmony_render import DeveloperContent, Effort, Message, SystemContent
+from gristmill.dialogue.harmony_render import DeveloperContent, Effort, Message, ResponseFormat, SystemContent
 from gristmill.dialogue.harmony_tools import ToolNamespace, functions
 from gristmill.dialogue.types import Tool
 
@@ -20,6 +20,7 @@ def chat_messages(
     effort: str = Effort.MEDIUM,
     date: str | None = None,
     builtin: Sequence[ToolNamespace] = (),
+    answer: ResponseFormat | None = None,
 ) -> list[Message]:
     """Messages of a conversation, for `render`.
 
@@ -29,6 +30,7 @@ def chat_messages(
     effort    low, medium or high
     date      ISO, of today
     builtin   namespaces that the model was trained with
+    answer    what the final answer shall look like; that it does is not the prompt's to ensure
     Raises ValueError naming the message and the field.
     """
     if effort not in list(Effort):
@@ -37,12 +39,12 @@ def chat_messages(
         if not isinstance(message, Mapping):
             raise ValueError(f"messages[{i}]: is of type {type(message).__name__}, not an object with role and content")
     system = SystemContent(date=date, effort=Effort(effort), namespaces=tuple(builtin))
-    own = (functions(tools),) if tools else ()
+    own, forms = (functions(tools),) if tools else (), (answer,) if answer is not None else ()
     n_leading = next((i for i, m in enumerate(messages) if m.get("role") not in _DEVELOPER), len(messages))
     texts = [_text(message, f"messages[{i}]") for i, message in enumerate(messages[:n_leading])]
     found = [Message("system", system)]
-    if texts or own:
-        found.append(Message("developer", DeveloperContent("\n\n".join(texts) if texts else None, own)))
+    if texts or own or forms:
+        found.append(Message("developer", DeveloperContent("\n\n".join(texts) if texts else None, own, forms)))
     answers = [i for i, m in enumerate(messages) if m.get("role") == "assistant" and not m.get("tool_calls")]
     last_answer = answers[-1] if answers else -1
     names: dict[str, str] = {}

@@ -4,10 +4,11 @@ Texts equal those of openai-harmony, the reference; source: github.com/openai/ha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 from gristmill.dialogue.harmony import CALL, CHANNEL, CONSTRAIN, END, MESSAGE, START, TEXTS
 from gristmill.dialogue.harmony_tools import ToolNamespace, render_namespaces
@@ -43,11 +44,21 @@ class SystemContent:
 
 
 @dataclass(frozen=True, slots=True)
+class ResponseFormat:
+    """What a final answer shall look like. schema: of JSON."""
+
+    name: str
+    schema: Mapping[str, Any]
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class DeveloperContent:
-    """What is elsewhere called the system prompt, and a user's own functions."""
+    """What is elsewhere called the system prompt, and a user's own functions and formats of answers."""
 
     instructions: str | None = None
     namespaces: tuple[ToolNamespace, ...] = ()
+    formats: tuple[ResponseFormat, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,4 +138,12 @@ def _content(content: str | SystemContent | DeveloperContent, has_functions: boo
         sections.append(f"# Valid channels: {channels}. Channel must be included for every message.")
         if has_functions:
             sections[-1] += "\nCalls to these tools must go to the commentary channel: 'functions'."
+    if isinstance(content, DeveloperContent) and content.formats:
+        sections += ["# Response Formats", *map(_format, content.formats)]
     return "\n\n".join(sections)
+
+
+def _format(form: ResponseFormat) -> str:
+    about = [f"// {line}" for line in form.description.splitlines()]
+    schema = json.dumps(form.schema, ensure_ascii=False, separators=(",", ":"))
+    return "\n".join([f"## {form.name}", "", *about, schema])

@@ -158,11 +158,11 @@ class Response(Answer):
     previous_response_id: None
     reasoning: dict[str, str | None]
     store: Literal[False]
-    temperature: float | None
+    temperature: float
     text: dict[str, Any]
     tool_choice: str | dict[str, Any]
     tools: list[dict[str, Any]]
-    top_p: float | None
+    top_p: float
     truncation: Literal["disabled"]
     usage: ResponseUsage
     user: str | None
@@ -226,13 +226,14 @@ class Prompt(Answer):
 
 
 class ModelCard(Answer):
-    """max_model_len: tokens of prompt and answer together."""
+    """max_model_len: tokens of prompt and answer together. default_sampling_params: where a request does not say."""
 
     id: str
     object: Literal["model"]
     created: int
     owned_by: str
     max_model_len: int
+    default_sampling_params: dict[str, float]
 
 
 class ModelList(Answer):

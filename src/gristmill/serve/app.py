@@ -16,13 +16,14 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from gristmill.llm import LLM
+from gristmill.models.sampling import Recommended, read_recommended
 from gristmill.serve import chat_protocol, messages_protocol, plain, protocol, responses_protocol
 from gristmill.serve.chat import start_chat
 from gristmill.serve.chat_protocol import ChatRequest, DetokenizeRequest, TokenizeChatRequest, TokenizeRequest
 from gristmill.serve.completions import start_completion
 from gristmill.serve.errors import ApiError, as_api_error, shape_of, shutting_down
 from gristmill.serve.guard import Access, Guard
-from gristmill.serve.host import Host, read_defaults
+from gristmill.serve.host import Host, defaults_of
 from gristmill.serve.messages import count_tokens, start_messages
 from gristmill.serve.messages_protocol import CountRequest, MessagesRequest
 from gristmill.serve.metrics import Metrics
@@ -42,11 +43,15 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """names: what requests may call the model [its file's name]. max_queue: requests that may wait for a slot."""
+    """names        what requests may call the model [its file's name]
+    max_queue    requests that may wait for a slot
+    recommended  whether the model's files say how tokens are chosen where a request does not
+    """
 
     names: tuple[str, ...] = ()
     max_queue: int = 256
     access: Access = field(default_factory=Access)
+    recommended: bool = True
 
 
 class Call(Protocol):
@@ -66,7 +71,8 @@ def create_app(model: Model, settings: Settings | None = None, service: Service 
     """An ASGI application that answers with `model`, an LLM that stays the caller's to close.
 
     service  what computes, where that is not the LLM's own engine; then the model's text is enough
-    Raises MissingTokenizerError for a model without a vocabulary. `app.state.host.draining = True` refuses new work.
+    Raises MissingTokenizerError for a model without a vocabulary, ModelFormatError for one whose files recommend what
+    cannot be. `app.state.host.draining = True` refuses new work.
     """
     settings = settings or Settings()
     if service is None:
@@ -75,7 +81,8 @@ def create_app(model: Model, settings: Settings | None = None, service: Service 
         service = EngineService(model.engine, settings.max_queue)
     texts = Texts(model)
     names = settings.names or (model.model_name,)
-    host = Host(names, texts, service, Metrics(service, names[0]), read_defaults(model.model_path))
+    recommended = read_recommended(model.model_path) if settings.recommended else Recommended()
+    host = Host(names, texts, service, Metrics(service, names[0]), defaults_of(recommended, texts))
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -84,7 +91,7 @@ def create_app(model: Model, settings: Settings | None = None, service: Service 
         service.close()
         texts.close()
 
-    middleware = [Middleware(Guard, settings.access)]
+    middleware = [Middleware(Guard, settings.access, host)]
     if origins := settings.access.cors_origins:
         cors = Middleware(
             CORSMiddleware, allow_origins=list(origins), allow_methods=["GET", "POST"], allow_headers=["*"]

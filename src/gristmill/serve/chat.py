@@ -18,7 +18,7 @@ from gristmill.serve.service import Answering
 from gristmill.serve.shapes import chat_logprobs, new_id, usage_of
 from gristmill.serve.sse import DONE, Chunks, data
 from gristmill.serve.turn import ChatTurn, Step, Usage, copies, steps
-from gristmill.types import Request
+from gristmill.types import Request, SamplingParams
 
 
 @dataclass(slots=True)
@@ -28,6 +28,7 @@ class ChatCall:
     host: Host
     request: ChatRequest
     prompt: ChatPrompt
+    params: SamplingParams
     answering: Answering
     turns: list[ChatTurn]
     usage: Usage
@@ -100,7 +101,8 @@ async def start_chat(host: Host, request: ChatRequest) -> ChatCall:
     texts.check_length(len(prompt.ids), most, "messages")
     if stops and prompt.tool_choice.mode in (ChoiceMode.REQUIRED, ChoiceMode.NAMED):
         raise refuse("stop", "cannot be kept where a call is forced; leave one out")
-    params = request.params(host.defaults, most, n_top, texts.constrain(prompt, guided))
+    defaults = host.defaults.thinking if prompt.thinks else host.defaults.unthinking
+    params = request.params(defaults, most, n_top, texts.constrain(prompt, guided))
     submitted = Request(prompt.ids, params, request.priority, request.cache_salt)
     readers = [texts.reader(prompt, stops, constrained=constrained) for _ in range(request.n)]
     turns = [ChatTurn(reader, texts.tokenizer, stops) for reader in readers]
@@ -108,7 +110,7 @@ async def start_chat(host: Host, request: ChatRequest) -> ChatCall:
     answering = await host.service.start(copies(submitted, request.n))
     meter.prompt(len(prompt.ids))
     usage, created = Usage(len(prompt.ids)), int(time.time())
-    return ChatCall(host, request, prompt, answering, turns, usage, meter, new_id("chatcmpl-"), created)
+    return ChatCall(host, request, prompt, params, answering, turns, usage, meter, new_id("chatcmpl-"), created)
 
 
 def _body(message: AssistantMessage) -> dict[str, Any]:

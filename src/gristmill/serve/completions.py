@@ -114,7 +114,7 @@ async def start_completion(host: Host, request: CompletionRequest) -> Completion
     if scores:
         params, wants = SamplingParams(prompt_logprobs=of_prompt or 0), Wants.LOGPROBS
     else:
-        params = request.params(host.defaults, request.max_tokens, request.logprobs, guided, of_prompt)
+        params = request.params(host.defaults.text, request.max_tokens, request.logprobs, guided, of_prompt)
         wants = Wants.TOKENS
     submitted = [
         copy

@@ -78,8 +78,9 @@ def unsupported(param: str, reason: str = "is not supported by this server; leav
     return refuse(param, reason, "unsupported_parameter")
 
 
-def overloaded(message: str) -> ApiError:
-    return ApiError(503, message, code="overloaded", kind="overloaded_error", headers={"Retry-After": "1"})
+def overloaded(message: str, headers: Mapping[str, str] | None = None) -> ApiError:
+    told = {"Retry-After": "1", **(headers or {})}
+    return ApiError(503, message, code="overloaded", kind="overloaded_error", headers=told)
 
 
 def shutting_down() -> ApiError:

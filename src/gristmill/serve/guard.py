@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gristmill.serve.errors import ApiError
+from gristmill.serve.errors import ApiError, overloaded
+from gristmill.serve.host import Host
 from gristmill.serve.wire import error_response
 
 MAX_HEADER_BYTES: Final = 64 << 10
@@ -36,9 +37,10 @@ class Access:
 class Guard:
     """ASGI middleware."""
 
-    def __init__(self, app: ASGIApp, access: Access) -> None:
+    def __init__(self, app: ASGIApp, access: Access, host: Host) -> None:
         self._app = app
         self._access = access
+        self._host = host
         self._keys = [key.encode() for key in access.api_keys]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -46,6 +48,8 @@ class Guard:
             await self._app(scope, receive, send)
             return
         try:
+            if self._host.crowded() and scope["path"] not in _OPEN:
+                raise overloaded("the server has as many connections as it can; try again", {"Connection": "close"})
             headers = Headers(scope=scope)
             if sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEADER_BYTES:
                 raise ApiError(431, f"the headers have more than {MAX_HEADER_BYTES} bytes", code="headers_too_large")

@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
-import json
 import time
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
+from gristmill.models.sampling import Recommended
 from gristmill.serve.errors import ApiError
 from gristmill.serve.metrics import Metrics
-from gristmill.serve.protocol import Defaults
 from gristmill.serve.service import Service
 from gristmill.serve.texts import Texts
-from gristmill.tokenizer.json_fields import read_json
+from gristmill.types import SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """How tokens are chosen where a request does not say.
+
+    text                  of plain texts
+    thinking, unthinking  of answers with a thought, and without
+    usual                 that of these which most requests have: of a chat, where the model has any
+    """
+
+    text: SamplingParams
+    thinking: SamplingParams
+    unthinking: SamplingParams
+    usual: SamplingParams
 
 
 @dataclass(slots=True)
 class Host:
-    """names: what requests may call the model; the first is what answers call it. draining: nothing new is taken."""
+    """names: what requests may call the model; the first is what answers call it. draining: nothing new is taken.
+    crowded: whether there are more connections than the server is to have.
+    """
 
     names: tuple[str, ...]
     texts: Texts
@@ -25,6 +41,7 @@ class Host:
     metrics: Metrics
     defaults: Defaults
     draining: bool = False
+    crowded: Callable[[], bool] = lambda: False
     created: int = field(default_factory=lambda: int(time.time()))
 
     @property
@@ -42,14 +59,9 @@ class Host:
             )
 
 
-def read_defaults(model: Path) -> Defaults:
-    """From the generation_config.json in a model's folder, where there is one. ValueError for a broken one."""
-    path = model / "generation_config.json"
-    if not path.is_file():
-        return Defaults()
-    fields = read_json(path)
-    names = [name for name in Defaults.model_fields if fields.get(name) is not None]
-    try:
-        return Defaults.model_validate({name: fields.get(name) for name in names})
-    except ValueError as error:
-        raise ValueError(f"{path}: {json.dumps(str(error))[:300]}") from None
+def defaults_of(recommended: Recommended, texts: Texts) -> Defaults:
+    """Where the model's makers say nothing, OpenAI's."""
+    chosen = (recommended.said, recommended.in_chat(thinks=True), recommended.in_chat(thinks=False))
+    text, thinking, unthinking = (replace(SamplingParams(), **said) for said in chosen)
+    usual = text if texts.template is None else thinking if texts.expects_thoughts() else unthinking
+    return Defaults(text, thinking, unthinking, usual)

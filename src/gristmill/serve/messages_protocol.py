@@ -37,7 +37,11 @@ class OutputFormat(Strict):
 
 
 class OutputConfig(Strict):
+    """effort: for models that know low, medium and high, of which xhigh and max are the last. Others answer with all
+    they have, which this API calls high."""
+
     format: OutputFormat | None = None
+    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
 
 
 class Choice(Strict):
@@ -97,8 +101,10 @@ def as_chat(request: CountRequest, texts: Texts) -> ChatRequest:
         else:
             messages.append(_assistant(_blocks(turn.content, where, {"text", "tool_use", "thinking"})))
     fields: dict[str, Any] = {"messages": messages, **_tools(request), **_thinking(request.thinking, texts)}
-    if request.output_config is not None and (form := request.output_config.format) is not None:
-        fields["response_format"] = {"type": "json_schema", "json_schema": {"schema": form.schema_}}
+    if (config := request.output_config) is not None:
+        fields["reasoning_effort"] = _effort(config.effort, texts)
+        if config.format is not None:
+            fields["response_format"] = {"type": "json_schema", "json_schema": {"schema": config.format.schema_}}
     if request.messages[-1].role == "assistant":  # an answer that was begun
         fields |= {"add_generation_prompt": False, "continue_final_message": True}
     if isinstance(request, MessagesRequest):
@@ -192,3 +198,11 @@ def _thinking(thinking: Thinking | None, texts: Texts) -> dict[str, Any]:
     if thinking is not None and wanted != always:
         raise unsupported("thinking", f"{thinking.type!r} is nothing that this model's chat template has")
     return {}
+
+
+def _effort(effort: str | None, texts: Texts) -> str | None:
+    if effort is None or texts.kind is Kind.HARMONY or "reasoning_effort" in texts.template_words:
+        return "high" if effort in ("xhigh", "max") else effort
+    if effort != "high":
+        raise unsupported("output_config.effort", f"{effort!r} is nothing that this model's chat template has")
+    return None

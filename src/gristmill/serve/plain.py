@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gristmill.models.sampling import RECOMMENDED
 from gristmill.serve.chat_protocol import DetokenizeRequest, TokenizeChatRequest, TokenizeRequest
 from gristmill.serve.errors import refuse
 from gristmill.serve.host import Host
@@ -23,7 +24,8 @@ def model_list(host: Host) -> dict[str, Any]:
 def model_card(host: Host, name: str) -> dict[str, Any]:
     host.check_model(name)
     card = {"id": name, "object": "model", "created": host.created, "owned_by": "gristmill"}
-    return {**card, "max_model_len": host.texts.max_context}
+    usual = {name: getattr(host.defaults.usual, name) for name in RECOMMENDED}
+    return {**card, "max_model_len": host.texts.max_context, "default_sampling_params": usual}
 
 
 async def tokenize(host: Host, request: TokenizeRequest | TokenizeChatRequest) -> dict[str, Any]:

@@ -153,13 +153,16 @@ class Sampling(Strict):
 
     def params(
         self,
-        defaults: Defaults,
+        defaults: SamplingParams,
         max_tokens: int | None,
         logprobs: int | None = None,
         guided: StructuredOutputsParams | None = None,
         prompt_logprobs: int | None = None,
     ) -> SamplingParams:
-        """For the engine, which knows nothing of stop strings and of n. ValueError for fields that contradict."""
+        """For the engine, which knows nothing of stop strings and of n. ValueError for fields that contradict.
+
+        defaults  where the request says nothing of temperature, top_p, top_k, min_p and repetition_penalty
+        """
         top_k = defaults.top_k if self.top_k is None else max(0, self.top_k)
         return SamplingParams(
             temperature=defaults.temperature if self.temperature is None else self.temperature,
@@ -181,16 +184,6 @@ class Sampling(Strict):
             prompt_logprobs=prompt_logprobs,
             structured_outputs=guided,
         )
-
-
-class Defaults(Strict):
-    """What a request leaves out, where the model's own generation_config.json does not say otherwise: OpenAI's."""
-
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
 
 
 class CompletionRequest(Sampling):

@@ -162,4 +162,6 @@ def _format(form: TextFormat | None) -> dict[str, Any] | None:
         return {"type": "json_object"}
     if form.schema_ is None:
         raise refuse("text.format.schema", "is missing", "missing_required_parameter")
-    return {"type": "json_schema", "json_schema": {"name": form.name or "answer", "schema": form.schema_}}
+    schema = {"name": form.name or "answer", "schema": form.schema_}
+    schema |= {"description": form.description} if form.description is not None else {}
+    return {"type": "json_schema", "json_schema": schema}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import resource
 import socket
@@ -11,6 +12,7 @@ from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gristmill.serve.errors import shutting_down
 from gristmill.serve.guard import MAX_HEADER_BYTES
@@ -18,6 +20,7 @@ from gristmill.serve.host import Host
 from gristmill.serve.slow_clients import REQUEST_S, STALL_S, SlowClients
 
 _GRACE_S = 1
+_MORE_CONNECTIONS = 64
 _TICKS_A_SECOND = 10
 
 
@@ -27,6 +30,7 @@ class Listen:
 
     uds      a path to listen at instead
     drain_s  how long answers may go on after the first signal
+    max_connections  requests of more are answered with 503; those beyond some more are ended without a word
     """
 
     host: str = "127.0.0.1"
@@ -54,6 +58,15 @@ class Listen:
         return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
 
 
+class _Connection(H11Protocol):
+    """One of those that are told why there is no room for them, or of those for which there is no room at all."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if self.limit_concurrency is not None and len(self.connections) >= self.limit_concurrency:
+            transport.abort()
+
+
 class Server(uvicorn.Server):
     """The first SIGTERM or SIGINT refuses new work and ends when no answer is open or drain_s are over, the second ends
     at once. Answers that are not complete then end with an error.
@@ -68,18 +81,19 @@ class Server(uvicorn.Server):
                 host=listen.host,
                 port=listen.port,
                 uds=listen.uds,
-                http="h11",
+                http=_Connection,
                 ws="none",
                 log_level="warning",
                 access_log=False,
                 server_header=False,
                 h11_max_incomplete_event_size=MAX_HEADER_BYTES,
-                limit_concurrency=listen.max_connections,
+                limit_concurrency=listen.max_connections + _MORE_CONNECTIONS,
                 timeout_keep_alive=30,
                 timeout_graceful_shutdown=_GRACE_S,
             )
         )
         self._host: Host = app.state.host
+        self._host.crowded = lambda: len(self.server_state.connections) > listen.max_connections
         self._drain_s = listen.drain_s
         self._deadline: float | None = None
         self._slow = SlowClients(listen.request_s, listen.stall_s)

@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 
 from gristmill.dialogue.format import ChatFormat, ChatPrompt
 from gristmill.dialogue.harmony_chat import chat_messages
-from gristmill.dialogue.harmony_render import render
+from gristmill.dialogue.harmony_render import ResponseFormat, render
 from gristmill.dialogue.reader import DialogueReader
 from gristmill.dialogue.tools import read_tool_choice, read_tools
 from gristmill.dialogue.types import ChoiceMode, Kind, Tool, ToolChoice
-from gristmill.serve.chat_protocol import Conversation
+from gristmill.serve.chat_protocol import ChatRequest, Conversation, Message
 from gristmill.serve.errors import ApiError, refuse, too_long, unsupported
 from gristmill.serve.model import Model
 from gristmill.tokenizer.chat import ChatTemplate, Parts
@@ -78,6 +78,14 @@ class Texts:
         self._check_tools(chat, choice, shown, constrained)
         return self._format.prompt(self._render(chat, shown), shown, choice, chat.parallel_tool_calls)
 
+    def expects_thoughts(self) -> bool:
+        """Whether answers have one where a request says nothing of it."""
+        first = Conversation(messages=[Message(role="user", content="?")])
+        try:
+            return self.prompt(first).thinks
+        except (ApiError, ValueError):
+            return False
+
     def reader(self, prompt: ChatPrompt, stop: Sequence[str], *, constrained: bool) -> DialogueReader:
         return self._format.reader(prompt, stop, constrained=constrained)
 
@@ -114,10 +122,13 @@ class Texts:
             if name != "reasoning_effort":
                 raise unsupported(f"chat_template_kwargs.{name}", "is nothing that this model's chat format has")
             effort = value
-        return render(
-            chat_messages(messages, tools=tools, effort=effort, date=date.today().isoformat()),
-            for_answer=chat.add_generation_prompt,
-        )
+        answer = None
+        if isinstance(chat, ChatRequest) and chat.response_format is not None and chat.response_format.json_schema:
+            form = chat.response_format.json_schema
+            answer = ResponseFormat(form.name, form.schema_, form.description or "")
+        today = date.today().isoformat()
+        told = chat_messages(messages, tools=tools, effort=effort, date=today, answer=answer)
+        return render(told, for_answer=chat.add_generation_prompt)
 
     def _check_tools(self, chat: Conversation, choice: ToolChoice, tools: tuple[Tool, ...], constrained: bool) -> None:
         if not tools:

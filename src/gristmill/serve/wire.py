@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from gristmill.serve.errors import ApiError, of_validation, refuse, shape_of
 
 MAX_BODY_BYTES: Final = 16 << 20
 MAX_BODY_S: Final = 60.0
 MAX_DEPTH: Final = 64
+LINGER_S: Final = 5.0
+"""For how long more of a body is read that was refused as too large: a client that still sends would not see why."""
+
 _SMALL = 64 << 10  # bytes that take less to parse than to hand to another thread
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
@@ -36,9 +41,24 @@ class Json(Response):
         return dumps(content)
 
 
+class LastJson(Json):
+    """A JSON response that ends its connection, as soon as the client has sent the rest of its request or has left."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = [*self.raw_headers, (b"connection", b"close")]
+        await send({"type": "http.response.start", "status": self.status_code, "headers": headers})
+        await send({"type": "http.response.body", "body": self.body, "more_body": True})  # whole: it has its length
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LINGER_S):
+                while (await receive()).get("more_body"):
+                    pass
+        await send({"type": "http.response.body", "body": b""})
+
+
 def error_response(error: ApiError, path: str) -> Json:
     """In the shape of the API that `path` belongs to."""
-    return Json(shape_of(path)(error), error.status, error.headers)
+    kind = LastJson if error.status in (408, 413) else Json
+    return kind(shape_of(path)(error), error.status, error.headers)
 
 
 async def read_body(request: Request) -> dict[str, Any]:

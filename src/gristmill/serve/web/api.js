@@ -47,7 +47,8 @@ async function request(path, options) {
 export async function listModels() {
   const response = await request("v1/models", { headers: headers() });
   const { data = [] } = await response.json();
-  return data.map((model) => ({ id: String(model.id), context: model.max_model_len || null }));
+  const read = (model) => ({ id: String(model.id), context: model.max_model_len || null, defaults: model.default_sampling_params ?? {} });
+  return data.map(read);
 }
 
 /** The data of each event until `[DONE]`. Throws ApiError for an error before or inside the stream. */

@@ -35,7 +35,7 @@ class App {
     this.models = new Models({
       chosen: () => this.settings.values.model,
       choose: (id) => this.settings.set("model", id),
-      onfound: () => this.changed(),
+      onfound: () => this.modelChanged(),
       banner: (words) => this.banner(words),
     });
     this.chat = new Chat({
@@ -183,7 +183,12 @@ class App {
       this.showProbabilities();
       this.chat.redraw();
     }
-    if (name === "model") this.changed();
+    if (name === "model") this.modelChanged();
+  }
+
+  modelChanged() {
+    this.settings.showDefaults(this.models.current?.defaults ?? {});
+    this.changed();
   }
 
   showProbabilities() {

@@ -39,6 +39,13 @@ export class Settings {
     this.store.saveSettings(this.values);
   }
 
+  /** What an empty field stands for, as far as the server says it. */
+  showDefaults(defaults) {
+    for (const name of NUMBERS) {
+      if (name !== "seed") this.form.elements[name].placeholder = Number.isFinite(defaults[name]) ? String(defaults[name]) : "default";
+    }
+  }
+
   showSystem(text) {
     this.system = text;
     this.form.elements.system.value = text;
