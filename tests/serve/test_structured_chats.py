@@ -165,6 +165,20 @@ def test_responses_and_messages_keep_to_it_too(served: tuple[str, Running]) -> N
         assert n_whole
 
 
+def test_a_grammar_beside_tools(served: tuple[str, Running]) -> None:
+    name, running = served
+    grammar = {"structured_outputs": {"grammar": 'start: "a" | "b"'}}
+    asked = {"messages": MESSAGES, "tools": [TOOL], "max_tokens": 20, "seed": 1, **grammar}
+    answer = running.http.post("/v1/chat/completions", json=asked)
+    if name == "harmony":  # whose calls have a channel of their own
+        choice = answer.json()["choices"][0]
+        assert choice["finish_reason"] in ("stop", "length", "tool_calls")
+        assert choice["message"]["content"] in ("a", "b", "", None)
+    else:
+        assert answer.status_code == 400
+        assert answer.json()["error"]["param"] in ("structured_outputs.grammar", "tools")
+
+
 def test_harmonys_prompt_shows_the_schema(served: tuple[str, Running]) -> None:
     """By each API, in the words of the format; others' prompts are as they were."""
     name, running = served

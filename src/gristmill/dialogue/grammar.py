@@ -35,11 +35,13 @@ def answer_grammar(
     whose arguments keep to their schemas, or as content that keeps to `answer` to the letter.
 
     answer          of the content. A Lark grammar is the content as the model writes it: line ends after a thought are
-                    left out, and where the model may think or not it describes the thought too. It has no calls beside
+                    left out, and where the model may think or not it describes the thought too. Only Harmony, whose
+                    calls are elsewhere, has calls beside it
     tool_choice     REQUIRED or NAMED: an answer calls, and `answer` has no say. A NAMED function is called once
     parallel        one call or more; False: one. Harmony's answers end with the first
     special_tokens  texts of the vocabulary's special tokens (`Tokenizer.special_ids`): such marks are no text
-    Raises ValueError for tools that are missing, for PLAIN, which has no calls, and for a Lark grammar beside tools.
+    Raises ValueError for tools that are missing, for PLAIN, which has no calls, and for a Lark grammar beside tools
+    but in Harmony.
     Schemas are checked where the grammar is compiled.
     """
     kind = Kind(kind)
@@ -56,7 +58,7 @@ def answer_grammar(
         return StructuredOutputsParams(grammar=writer.write(kind, "calls"))
     if answer is None or kind is Kind.PLAIN:
         return answer
-    if answer.grammar is not None and wanted:
+    if answer.grammar is not None and wanted and kind is not Kind.HARMONY:  # it might write what is read as a call
         raise ValueError("structured_outputs.grammar: cannot be kept together with tools; leave one out")
     if kind is Kind.HARMONY and thought is Thought.NONE:  # it goes on within a message
         return answer

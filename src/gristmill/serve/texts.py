@@ -91,7 +91,7 @@ class Texts:
 
     def constrain(self, prompt: ChatPrompt, answer: StructuredOutputsParams | None) -> StructuredOutputsParams | None:
         """What the engine has to keep to, so that the answer calls or keeps to `answer`. ApiError where it cannot."""
-        if answer is not None and answer.grammar is not None and prompt.tools:
+        if answer is not None and answer.grammar is not None and prompt.tools and self.kind is not Kind.HARMONY:
             raise unsupported("structured_outputs.grammar", "cannot be kept together with tools; leave one out")
         return self._format.constrain(prompt, answer)
 
