@@ -104,6 +104,13 @@ def test_accumulated_gradients_are_those_of_the_batch(given: Path, done: Path, t
         assert abs(one - four) < 1e-4
 
 
+@pytest.mark.filterwarnings("ignore")  # torch's compiler uses what torch warns of
+def test_a_compiled_model_learns_the_same(given: Path, done: Path, tmp_path: Path) -> None:
+    run(new(given, tmp_path / "run", small_run.settings(compile=True)))
+    for (_, compiled), (_, plain) in zip(losses(tmp_path / "run"), losses(done), strict=True):
+        assert abs(compiled - plain) < 1e-5
+
+
 def test_a_checkpoint_is_a_model_for_serving(done: Path) -> None:
     for name in ("last", "best"):
         model = Model(open_checkpoint(done / name), ALONE.device)

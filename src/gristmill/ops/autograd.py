@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from gristmill.formats.checkpoint import Weight
 from gristmill.formats.dequantize import dequantize
 from gristmill.ops.interface import Arrays, Begun, Stack
+from gristmill.ops.products import linear
 from gristmill.types import Batch, RopeConfig
 
 
@@ -96,7 +97,7 @@ class AutogradOps:
         return F.embedding(tokens, table.w)
 
     def linear(self, x: Tensor, w: AutogradLinear) -> Tensor:
-        return F.linear(x, w.w, w.bias)
+        return linear(x, w.w, w.bias)
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         wide = x.float() if x.dtype == torch.bfloat16 else x

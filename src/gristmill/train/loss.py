@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from gristmill.ops.autograd import AutogradLinear
+from gristmill.ops.products import product
 
 CHUNK_NUMBERS = 1 << 22
 """Logits that are held at once, 16 MiB of float32: those of a whole batch would be the most memory of all."""
@@ -35,18 +36,20 @@ class _CrossEntropy(torch.autograd.Function):
         grad_w = torch.zeros_like(w) if wanted else None
         total = torch.zeros((), dtype=torch.float32, device=hidden.device)
         rows = max(1, CHUNK_NUMBERS // vocab_size)
-        buffer = torch.empty(min(rows, n), vocab_size, dtype=dtype, device=hidden.device)
         for begin in range(0, n, rows):
             part, target = x[begin : begin + rows], targets[begin : begin + rows, None]
-            logits = torch.mm(part, weight.t(), out=buffer[: len(part)])
+            logits = product(part, weight)
             p = torch.log_softmax(logits.float(), dim=-1)
             total -= p.gather(1, target).sum()
             if grad_x is not None and grad_w is not None:
                 p.exp_()
                 p.scatter_add_(1, target, torch.full_like(target, -1, dtype=p.dtype))
                 p = p.to(dtype)
-                torch.mm(p, weight, out=grad_x[begin : begin + rows])
-                grad_w += p.t() @ part
+                grad_x[begin : begin + rows] = product(p, weight.t())
+                if p.dtype == grad_w.dtype:
+                    grad_w.addmm_(p.t(), part)
+                else:
+                    grad_w += p.t() @ part
         if grad_x is not None and grad_w is not None:
             ctx.save_for_backward(grad_x.to(hidden.dtype), grad_w)
         ctx.n = n
