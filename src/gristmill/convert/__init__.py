@@ -10,15 +10,14 @@ from pathlib import Path
 from gristmill.convert import folder, gguf_file, llama2c_file, vocabulary
 from gristmill.convert.job import Job, Progress
 from gristmill.formats.checkpoint import Checkpoint, shown_path
-from gristmill.formats.qtypes import QType
 from gristmill.formats.quantize_rows import RowQuantizer
 from gristmill.formats.write_types import CONVERT_TYPES, FLOAT_TYPES
 from gristmill.models.hyperparameters import read_config
+from gristmill.types import ModelConfig
 
 logger = logging.getLogger(__name__)
 
 OUT_FORMATS = ("gguf", "safetensors", "llama2c", "llama2c-v0", "llama2c-v1", "llama2c-v2")
-_FLOATS = {"f32": QType.F32, "f16": QType.F16, "bf16": QType.BF16}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +54,8 @@ def convert(
     """
     start = time.perf_counter()
     kind = out_format or format_of(out)
-    _check(checkpoint, out, label, kind)
     config = read_config(checkpoint)
+    _check(checkpoint, config, out, label, kind)
     job = Job(
         checkpoint=checkpoint,
         config=config,
@@ -76,7 +75,7 @@ def convert(
     if kind == "gguf":
         n_bytes = gguf_file.write(job, label)
     elif kind == "safetensors":
-        n_bytes = folder.write(job, _FLOATS[label] if label else _stored_float(checkpoint))
+        n_bytes = folder.write(job, label)
     else:
         n_bytes = llama2c_file.write(job, _llama2c_version(kind, label))
     return Report(str(out), kind, job.total, n_bytes, dict(job.types), has_vocabulary, time.perf_counter() - start)
@@ -92,15 +91,14 @@ def format_of(out: Path) -> str:
     raise ValueError(f"{out}: {out.suffix!r} names no format; end it in .gguf or .bin, or name a folder")
 
 
-def _check(checkpoint: Checkpoint, out: Path, label: str | None, kind: str) -> None:
+def _check(checkpoint: Checkpoint, config: ModelConfig, out: Path, label: str | None, kind: str) -> None:
     if kind not in OUT_FORMATS:
         raise ValueError(f"format is {kind!r}; use one of {', '.join(OUT_FORMATS)}")
     if label is not None and label not in CONVERT_TYPES:
         raise ValueError(f"type is {label!r}; use one of {', '.join(CONVERT_TYPES)}")
-    if kind == "safetensors" and label not in (None, *FLOAT_TYPES):
-        raise ValueError(
-            f"type {label} has no place in safetensors; use {', '.join(FLOAT_TYPES)}, or write GGUF: OUT.gguf"
-        )
+    types = (*FLOAT_TYPES, "mxfp4") if config.moe else FLOAT_TYPES
+    if kind == "safetensors" and label not in (None, *types):
+        raise ValueError(f"type {label} has no place in safetensors; use {', '.join(types)}, or write GGUF: OUT.gguf")
     if out.exists() and out.resolve() == checkpoint.path.resolve():
         raise ValueError(f"{out}: is the model that is read; give another name")
     if out.is_dir() and kind != "safetensors":
@@ -114,17 +112,6 @@ def _llama2c_version(kind: str, label: str | None) -> int:
     if label not in (None, wanted):
         raise ValueError(f"type {label} has no place in llama2.c's version {version}, which holds {wanted}")
     return version
-
-
-def _stored_float(checkpoint: Checkpoint) -> QType:
-    """The float type of the matrices, where they have one and the same."""
-    found = {weight.qtype for weight in map(checkpoint.get, checkpoint.names()) if len(weight.shape) > 1}
-    if len(found) == 1 and next(iter(found)).is_float:
-        return found.pop()
-    labels = ", ".join(sorted(qtype.label for qtype in found))
-    raise ValueError(
-        f"{shown_path(checkpoint.path)}: its matrices are {labels}; say --type {', '.join(FLOAT_TYPES)} for the folder"
-    )
 
 
 def _stored_bytes(checkpoint: Checkpoint, name: str) -> int:

@@ -1,4 +1,4 @@
-"""Any dense checkpoint as a folder in Hugging Face's layout: config.json, model.safetensors, the tokenizer's files."""
+"""Any checkpoint as a folder in Hugging Face's layout: config.json, model.safetensors, the tokenizer's files."""
 
 from __future__ import annotations
 
@@ -9,24 +9,39 @@ from typing import Any
 
 import numpy as np
 
+from gristmill.convert.experts import expert_tensors
 from gristmill.convert.job import Job
 from gristmill.convert.parts import list_parts
 from gristmill.convert.rope import find_llama3, read_rope
-from gristmill.formats.checkpoint import bad_file
+from gristmill.formats.checkpoint import bad_file, shown_path
 from gristmill.formats.qtypes import QType
 from gristmill.formats.safetensors import CONFIG_NAME
 from gristmill.formats.write_file import new_folder
-from gristmill.formats.write_safetensors import safetensors_bytes, write_safetensors
+from gristmill.formats.write_gguf import NewTensor
+from gristmill.formats.write_safetensors import NewBytes, safetensors_bytes, write_safetensors
+from gristmill.formats.write_types import FLOAT_TYPES, is_always_float32
 from gristmill.models import rope as angles
 from gristmill.models.families import names_in
 from gristmill.models.sampling import FILE_NAME, said_by
 
+_FLOATS = {"f32": QType.F32, "f16": QType.F16, "bf16": QType.BF16}
 _DTYPES = {QType.F32: "float32", QType.F16: "float16", QType.BF16: "bfloat16"}
 _CLASSES = {
     "llama": "LlamaForCausalLM",
     "mistral": "MistralForCausalLM",
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
+    "gpt-oss": "GptOssForCausalLM",
+}
+_BLOCKS = (QType.MXFP4, QType.MXFP4_SPLIT)
+_QUANTIZATION = {  # as the published gpt-oss says that its experts are MXFP4
+    "quant_method": "mxfp4",
+    "modules_to_not_convert": [
+        "model.layers.*.self_attn",
+        "model.layers.*.mlp.router",
+        "model.embed_tokens",
+        "lm_head",
+    ],
 }
 _COPIED = (  # beside the weights, whatever belongs to the tokenizer and to chats
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "tokenizer.model",
@@ -35,15 +50,21 @@ _COPIED = (  # beside the weights, whatever belongs to the tokenizer and to chat
 _TEMPLATES = "additional_chat_templates"
 
 
-def write(job: Job, qtype: QType) -> int:
-    """Write the folder job.out with every tensor as `qtype`, F32, F16 or BF16; its size."""
-    if job.config.arch not in _CLASSES:
-        problem = f"is {job.config.arch}, whose experts safetensors folders keep in MXFP4, which is not written yet"
-        raise bad_file(job.checkpoint.path, "architecture", problem, "write GGUF: give OUT the ending .gguf")
-    parts = list_parts(job.checkpoint, job.config, names_in("safetensors", job.config.arch))
-    tensors = [job.tensor(part, qtype) for part in parts]
-    biases = [part.name for part in parts if part.name.endswith(".bias")]
-    config = _config(job, qtype, biases)
+def write(job: Job, label: str | None) -> int:
+    """Write the folder job.out; its size.
+
+    label  f32, f16 or bf16, for every tensor but experts that are MXFP4, which become floats for f32 alone; mxfp4, for
+           experts, with bfloat16 beside them; None for what is stored, where that is one type and perhaps MXFP4 experts
+    """
+    qtype, experts = _types(job, label)
+    tensors = list[NewTensor | NewBytes]()
+    biases = list[str]()
+    for part in list_parts(job.checkpoint, job.config, names_in("safetensors", job.config.arch)):
+        is_expert = len(part.shape) > 2
+        tensors += expert_tensors(job, part, experts) if is_expert else [job.tensor(part, qtype)]
+        if part.name.endswith(".bias"):
+            biases.append(part.name)
+    config = _config(job, qtype, biases) | _quantization(job, experts)
     with new_folder(job.out, safetensors_bytes(tensors)) as folder:
         write_safetensors(folder / "model.safetensors", tensors)
         (folder / CONFIG_NAME).write_text(json.dumps(config, indent=2) + "\n")
@@ -56,6 +77,29 @@ def write(job: Job, qtype: QType) -> int:
         if (said := said_by(job.checkpoint)) and not (folder / FILE_NAME).exists():
             (folder / FILE_NAME).write_text(json.dumps({"do_sample": True, **said}, indent=2) + "\n")
         return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def _types(job: Job, label: str | None) -> tuple[QType, QType]:
+    """The float type of everything but experts, and the type of those."""
+    weights = [job.checkpoint.get(name) for name in job.checkpoint.names()]
+    experts = {weight.qtype for weight in weights if len(weight.shape) > 2}
+    keeps = bool(experts) and experts <= set(_BLOCKS) and label != "f32"
+    if label == "mxfp4":
+        return QType.BF16, QType.MXFP4
+    if label is not None:
+        return _FLOATS[label], QType.MXFP4 if keeps else _FLOATS[label]
+    named = [w for w in weights if job.checkpoint.format != "gguf" or not is_always_float32(w.name, w.shape)]
+    found = {w.qtype for w in named if len(w.shape) == 2} | (set() if keeps else experts)
+    if len(found) == 1 and next(iter(found)).is_float:
+        qtype = found.pop()
+        return qtype, QType.MXFP4 if keeps else qtype
+    labels = ", ".join(sorted(qtype.label for qtype in found))
+    path = shown_path(job.checkpoint.path)
+    raise ValueError(f"{path}: its matrices are {labels}; say --type {', '.join(FLOAT_TYPES)} for the folder")
+
+
+def _quantization(job: Job, experts: QType) -> dict[str, Any]:
+    return {"quantization_config": _QUANTIZATION} if job.config.moe and not experts.is_float else {}
 
 
 def _copy_tokenizer(source: Path, folder: Path) -> None:
@@ -71,14 +115,15 @@ def _config(job: Job, qtype: QType, biases: list[str]) -> dict[str, Any]:
     """config.json, as transformers 4 wrote it and 5 reads it; of a folder its own, with another number type."""
     dtype = _DTYPES[qtype]
     if job.checkpoint.format == "safetensors" and job.checkpoint.metadata:
-        given = {key: value for key, value in job.checkpoint.metadata.items() if key != "torch_dtype"}
+        renewed = {"torch_dtype", *(("quantization_config",) if job.config.moe else ())}
+        given = {key: value for key, value in job.checkpoint.metadata.items() if key not in renewed}
         return given | {"dtype": dtype}
     c = job.config
     windows = [window for window in c.windows if window]
     arch = "mistral" if c.arch == "llama" and windows else c.arch
     fields: dict[str, Any] = {
         "architectures": [_CLASSES[arch]],
-        "model_type": arch,
+        "model_type": arch.replace("-", "_"),
         "vocab_size": c.vocab_size,
         "hidden_size": c.d_model,
         "intermediate_size": c.d_ff,
@@ -96,7 +141,15 @@ def _config(job: Job, qtype: QType, biases: list[str]) -> dict[str, Any]:
         ends = job.vocabulary.eos_ids
         named = list(ends) if len(ends) > 1 else ends[0] if ends else None
         fields |= {"bos_token_id": job.vocabulary.bos_id, "eos_token_id": named}
-    return fields | _rope(job) | _windows(job, arch) | _bias_flags(job, arch, biases)
+    return fields | _experts(job) | _rope(job) | _windows(job, arch) | _bias_flags(job, arch, biases)
+
+
+def _experts(job: Job) -> dict[str, Any]:
+    c = job.config
+    if c.moe is None:
+        return {}
+    fields = {"num_local_experts": c.moe.n_experts, "num_experts_per_tok": c.moe.n_active}
+    return fields | {"experts_per_token": c.moe.n_active, "swiglu_limit": c.swiglu_limit}
 
 
 def _rope(job: Job) -> dict[str, Any]:
@@ -133,12 +186,9 @@ def _windows(job: Job, arch: str) -> dict[str, Any]:
     windows = job.config.windows
     if not any(windows):
         return {"sliding_window": None} if arch == "mistral" else {}
-    if arch == "mistral" or len(set(windows)) > 1:
-        return {"sliding_window": max(windows)} | (
-            {"layer_types": ["sliding_attention" if w else "full_attention" for w in windows]}
-            if len(set(windows)) > 1
-            else {}
-        )
+    types = {"layer_types": ["sliding_attention" if w else "full_attention" for w in windows]}
+    if arch in ("mistral", "gpt-oss") or len(set(windows)) > 1:
+        return {"sliding_window": max(windows)} | (types if arch == "gpt-oss" or len(set(windows)) > 1 else {})
     return {"use_sliding_window": True, "sliding_window": windows[0], "max_window_layers": 0}
 
 
@@ -147,7 +197,9 @@ def _bias_flags(job: Job, arch: str, biases: list[str]) -> dict[str, Any]:
     parts = {name.rsplit(".", 2)[-2] for name in biases}
     if arch == "qwen2" and parts <= {"q_proj", "k_proj", "v_proj"}:
         return {}
-    if arch in ("llama", "qwen3") and parts in (set(), {"q_proj", "k_proj", "v_proj", "o_proj"}):
+    if arch == "gpt-oss":
+        parts.discard("router")  # which always has one
+    if arch in ("llama", "qwen3", "gpt-oss") and parts in (set(), {"q_proj", "k_proj", "v_proj", "o_proj"}):
         return {"attention_bias": bool(parts)}
     if not parts:
         return {}

@@ -125,7 +125,7 @@ def _rope(job: Job) -> dict[str, Any]:
 def _frequencies(divisors: tuple[float, ...]) -> Part:
     values = np.array(divisors, dtype="<f4")
     weight = Weight("rope_freqs.weight", values.view(np.uint8), QType.F32, values.shape)
-    return Part(weight.name, weight.qtype, weight.shape, lambda: weight)
+    return Part(weight.name, weight.qtype, weight.shape, lambda: (weight,))
 
 
 def _warn_of_losses(path: Path, parts: list[Part], types: dict[str, QType]) -> None:

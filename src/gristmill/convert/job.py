@@ -44,18 +44,19 @@ class Job:
         return NewTensor(part.name, qtype, part.shape, lambda: self.pieces(part, qtype))
 
     def pieces(self, part: Part, qtype: QType, group: int = 0) -> Iterator[Any]:
-        """The bytes of `part` as `qtype`, as Q8_GROUPS where group is not 0."""
-        weight = part.get()
+        """The bytes of `part`, which is one weight, as `qtype`, as Q8_GROUPS where group is not 0."""
+        (weight,) = part.get()
         chunks = (
-            self.quantizer.encode_groups(weight, group, self._leave)
+            self.quantizer.encode_groups(weight, group, self.leave)
             if group
-            else self.quantizer.encode(weight, qtype, self._leave)
+            else self.quantizer.encode(weight, qtype, self.leave)
         )
         for chunk in chunks:
             self.types[QType.Q8_GROUPS.label if group else qtype.label] += chunk.nbytes
             yield chunk
 
-    def _leave(self, stored: Weight) -> None:
+    def leave(self, stored: Weight) -> None:
+        """What was stored there has been read for the last time."""
         self.checkpoint.release(stored)
         self.done = min(self.total, self.done + stored.data.nbytes)
         if self.progress:

@@ -18,12 +18,15 @@ from gristmill.types import ModelConfig
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A tensor to write: `get` gives it, again each time, since some are copies. qtype: as it is stored now."""
+    """A tensor to write. qtype: as it is stored now.
+
+    get  gives it, again each time, since some are copies: one weight, or several whose rows are to come in turn
+    """
 
     name: str
     qtype: QType
     shape: tuple[int, ...]
-    get: Callable[[], Weight]
+    get: Callable[[], tuple[Weight, ...]]
 
 
 def list_parts(checkpoint: Checkpoint, config: ModelConfig, names: Names) -> list[Part]:
@@ -31,30 +34,34 @@ def list_parts(checkpoint: Checkpoint, config: ModelConfig, names: Names) -> lis
     than the configuration says, or belongs to no such model."""
     tensors = Tensors(checkpoint, config)
     layer = functools.lru_cache(maxsize=1)(functools.partial(_layer, tensors, config, names))
-    parts = [_part(names.embed, lambda: {names.embed: tensors.embed()})]
+    parts = [_part(names.embed, lambda: {names.embed: (tensors.embed(),)})]
     for i in range(config.n_layers):
         parts += [_part(name, functools.partial(layer, i)) for name in layer(i)]
     parts.append(_part(names.norm, lambda: {names.norm: _vector(names.norm, tensors.norm())}))
     if not config.tied_head:
-        parts.append(_part(names.head, lambda: {names.head: tensors.head()}))
+        parts.append(_part(names.head, lambda: {names.head: (tensors.head(),)}))
     if unused := tensors.unused():
         problem = f"holds {len(unused)} tensors that {config.arch} does not have, among them {unused[0]!r}"
         raise bad_file(checkpoint.path, "tensors", problem, "the configuration may name the wrong architecture")
     return parts
 
 
-def _part(name: str, group: Callable[[], dict[str, Weight]]) -> Part:
-    weight = group()[name]
-    return Part(name, weight.qtype, weight.shape, lambda: group()[name])
+def _part(name: str, group: Callable[[], dict[str, tuple[Weight, ...]]]) -> Part:
+    weights = group()[name]
+    shape = weights[0].shape
+    if len(weights) > 1:
+        shape = (*shape[:-2], len(weights) * shape[-2], shape[-1])
+    return Part(name, weights[0].qtype, shape, lambda: group()[name])
 
 
-def _layer(tensors: Tensors, config: ModelConfig, names: Names, i: int) -> dict[str, Weight]:
-    found: dict[str, Weight] = {}
-    for name, projection in _projections(tensors, config, names, i):
+def _layer(tensors: Tensors, config: ModelConfig, names: Names, i: int) -> dict[str, tuple[Weight, ...]]:
+    found: dict[str, tuple[Weight, ...]] = {}
+    for name, projections in _projections(tensors, config, names, i):
         name = name.format(i=i)
-        found[name] = projection.weight
-        if projection.bias is not None:
-            found[names.bias(name)] = _vector(names.bias(name), projection.bias)
+        found[name] = tuple(projection.weight for projection in projections)
+        biases = [projection.bias for projection in projections if projection.bias is not None]
+        if biases:
+            found[names.bias(name)] = _vector(names.bias(name), _in_turn(biases))
     vectors: list[tuple[str | None, NDArray[np.float32] | None]] = [
         (names.attn_norm, tensors.attn_norm(i)),
         (names.ffn_norm, tensors.ffn_norm(i)),
@@ -70,22 +77,27 @@ def _layer(tensors: Tensors, config: ModelConfig, names: Names, i: int) -> dict[
     return found
 
 
-def _projections(tensors: Tensors, config: ModelConfig, names: Names, i: int) -> Iterator[tuple[str, Projection]]:
+def _projections(
+    tensors: Tensors, config: ModelConfig, names: Names, i: int
+) -> Iterator[tuple[str, tuple[Projection, ...]]]:
     q, k, v = _split(tensors.qkv(i), config)
     if names.paired_rope:
         q, k = _paired(q, config.n_heads, config.head_dim), _paired(k, config.n_kv_heads, config.head_dim)
-    yield names.q, q
-    yield names.k, k
-    yield names.v, v
-    yield names.o, tensors.o(i)
+    yield names.q, (q,)
+    yield names.k, (k,)
+    yield names.v, (v,)
+    yield names.o, (tensors.o(i),)
     router = tensors.router(i)
     if router is not None:
         assert names.router is not None, "formats without routers are refused before"
-        yield names.router, router
+        yield names.router, (router,)
     gate, up = tensors.gate_up(i)
-    yield names.gate, gate
-    yield names.up, up
-    yield names.down, tensors.down(i)
+    if names.gate_up is not None:
+        yield names.gate_up, (gate, up)
+    else:
+        yield names.gate, (gate,)
+        yield names.up, (up,)
+    yield names.down, (tensors.down(i),)
 
 
 def _split(qkv: list[Projection], config: ModelConfig) -> list[Projection]:
@@ -108,6 +120,11 @@ def _take(projection: Projection, order: NDArray[np.int64]) -> Projection:
     return Projection(projection.weight.take_rows(order.astype(np.int32)), bias)
 
 
-def _vector(name: str, values: NDArray[np.float32]) -> Weight:
+def _in_turn(biases: list[NDArray[np.float32]]) -> NDArray[np.float32]:
+    """[.., n] each -> [.., len(biases) n]: the first of each, the second of each, and so on."""
+    return np.stack(biases, axis=-1).reshape(*biases[0].shape[:-1], -1)
+
+
+def _vector(name: str, values: NDArray[np.float32]) -> tuple[Weight]:
     values = np.ascontiguousarray(values, dtype="<f4")
-    return Weight(name, values.reshape(-1).view(np.uint8), QType.F32, values.shape)
+    return (Weight(name, values.reshape(-1).view(np.uint8), QType.F32, values.shape),)

@@ -6,9 +6,11 @@ Format: github.com/huggingface/safetensors, README "Format".
 from __future__ import annotations
 
 import json
+import math
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from gristmill.formats.checkpoint import shown
 from gristmill.formats.qtypes import QType
@@ -19,15 +21,25 @@ _DTYPES = {QType.F32: "F32", QType.F16: "F16", QType.BF16: "BF16"}
 _ALIGNMENT = 8
 
 
-def safetensors_bytes(tensors: Iterable[NewTensor]) -> int:
+class NewBytes(NamedTuple):
+    """A tensor of uint8 to write, whatever they mean; shape and produce() as of NewTensor."""
+
+    name: str
+    shape: tuple[int, ...]
+    produce: Callable[[], Iterable[Any]]
+
+    @property
+    def n_bytes(self) -> int:
+        return math.prod(self.shape)
+
+
+def safetensors_bytes(tensors: Sequence[NewTensor | NewBytes]) -> int:
     """How large `write_safetensors` will make the file."""
-    tensors = list(tensors)
     return len(_header(tensors)) + sum(tensor.n_bytes for tensor in tensors)
 
 
-def write_safetensors(path: Path, tensors: Iterable[NewTensor]) -> int:
-    """Write `path`, in a folder that is put in place when complete; its size. ValueError for other than floats."""
-    tensors = list(tensors)
+def write_safetensors(path: Path, tensors: Sequence[NewTensor | NewBytes]) -> int:
+    """Write `path`, in a folder that is put in place when complete; its size. ValueError for blocks of other types."""
     with path.open("xb") as file:
         n_bytes = write_all(file, _header(tensors))
         for tensor in tensors:
@@ -38,19 +50,21 @@ def write_safetensors(path: Path, tensors: Iterable[NewTensor]) -> int:
     return n_bytes
 
 
-def _header(tensors: list[NewTensor]) -> bytes:
+def _header(tensors: Sequence[NewTensor | NewBytes]) -> bytes:
     entries: dict[str, object] = {"__metadata__": {"format": "pt"}}
     offset = 0
     for tensor in tensors:
-        if tensor.qtype not in _DTYPES:
-            raise ValueError(f"tensor {shown(tensor.name)}: safetensors has no type {tensor.qtype.label}")
         end = offset + tensor.n_bytes
-        entries[tensor.name] = {
-            "dtype": _DTYPES[tensor.qtype],
-            "shape": list(tensor.shape),
-            "data_offsets": [offset, end],
-        }
+        entries[tensor.name] = {"dtype": _dtype(tensor), "shape": list(tensor.shape), "data_offsets": [offset, end]}
         offset = end
     raw = json.dumps(entries, separators=(",", ":")).encode()
     raw += b" " * (-len(raw) % _ALIGNMENT)
     return struct.pack("<Q", len(raw)) + raw
+
+
+def _dtype(tensor: NewTensor | NewBytes) -> str:
+    if isinstance(tensor, NewBytes):
+        return "U8"
+    if tensor.qtype not in _DTYPES:
+        raise ValueError(f"tensor {shown(tensor.name)}: safetensors has no type {tensor.qtype.label}")
+    return _DTYPES[tensor.qtype]
