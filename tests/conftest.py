@@ -5,7 +5,8 @@ looks at the variable when it is imported, which some test may cause before thos
 also by the processes that tests start, where a shell that put the tests in the background had it ignored.
 
 What earlier modules left is kept from Python's garbage collector, which would else stop some later test for seconds.
-Hypothesis sets examples no deadline: a busy machine would break it.
+Hypothesis sets examples no deadline, which a busy machine would break, and tries the same ones every time: it looks for
+others where GRISTMILL_THOROUGH is set.
 """
 
 from __future__ import annotations
@@ -20,7 +21,12 @@ from hypothesis import HealthCheck, settings
 
 os.environ.setdefault("TRITON_INTERPRET", "1")
 signal.signal(signal.SIGINT, signal.default_int_handler)
-settings.register_profile("gristmill", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "gristmill",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=not os.environ.get("GRISTMILL_THOROUGH"),
+)
 settings.load_profile("gristmill")
 
 

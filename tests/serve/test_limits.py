@@ -9,7 +9,6 @@ import socket
 import statistics
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -196,9 +195,8 @@ def test_an_engine_that_is_gone_is_told(model_path: Path) -> None:
         assert server.http.get("/health").status_code == 503
 
 
-@contextlib.contextmanager
-def others_are_answered(server: Running) -> Iterator[None]:
-    """While the block runs another client asks for /health, again and again, and waits hardly longer than before it."""
+def ask_beside_others(server: Running, path: str, body: dict[str, Any]) -> tuple[httpx.Response, float, list[float]]:
+    """The answer, the seconds it took, and those that another client waited for /health, again and again meanwhile."""
     waits, ended = list[float](), threading.Event()
 
     def ask() -> None:
@@ -212,19 +210,20 @@ def others_are_answered(server: Running) -> Iterator[None]:
     thread.start()
     try:
         wait_until(lambda: len(waits) > 10)
-        n_before = len(waits)
-        yield
+        n_before, start = len(waits), time.perf_counter()
+        response = server.http.post(path, json=body)
+        took = time.perf_counter() - start
     finally:
         ended.set()
         thread.join()
-    before, meanwhile = (statistics.median(part) for part in (waits[1:n_before], waits[n_before:]))
-    assert meanwhile < max(0.05, 10 * before)  # the usual bound, and what it means on a busy machine
+    return response, took, waits[n_before:]
 
 
 def test_others_are_answered_while_a_large_text_is_tokenized(running) -> None:
     """What asks for its tokens alone may be long. The waits of others are those of two cores, not of the text."""
-    with others_are_answered(running):
-        assert running.http.post("/tokenize", json={"prompt": "a" * 4_000_000}).status_code == 200
+    response, took, waits = ask_beside_others(running, "/tokenize", {"prompt": "a" * 4_000_000})
+    assert response.status_code == 200
+    assert statistics.median(waits) < max(0.05, took / 20)  # in one wait the answer of millions of ids is written
 
 
 def test_templates_come_with_the_model_alone(running) -> None:
@@ -254,13 +253,15 @@ def test_a_template_that_never_ends_is_an_error_and_others_go_on(bomb: str, mode
         LLM(model_path, kv_type="f32", threads=1, chat_template=tmp_path / "bomb.jinja") as own,
         serving(own) as server,
     ):
-        with others_are_answered(server):
-            start = time.perf_counter()
-            response = server.http.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": "a"}]})
-            took = time.perf_counter() - start
-        assert response.status_code == 400
-        assert "template" in response.json()["error"]["message"]
-        assert took < 10  # the budget is a second of its own thread; unbounded, these take minutes or all memory
+        for _ in range(3):  # other programs may hold up a wait
+            body = {"messages": [{"role": "user", "content": "a"}]}
+            response, took, waits = ask_beside_others(server, "/v1/chat/completions", body)
+            assert response.status_code == 400
+            assert "template" in response.json()["error"]["message"]
+            assert took < 10  # the budget is a second of its own thread; unbounded, these take minutes or all memory
+            if max(waits) < max(0.25, took / 2):
+                return
+        pytest.fail(f"{took:.2f} s in which others waited up to {max(waits):.2f} s")
 
 
 def test_prompts_are_not_logged(says, caplog: pytest.LogCaptureFixture) -> None:
