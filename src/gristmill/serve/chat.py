@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from gristmill.dialogue.format import ChatPrompt
 from gristmill.dialogue.message import AssistantMessage
@@ -19,6 +19,8 @@ from gristmill.serve.shapes import chat_logprobs, new_id, usage_of
 from gristmill.serve.sse import DONE, Chunks, data
 from gristmill.serve.turn import ChatTurn, Step, Usage, copies, steps
 from gristmill.types import Request, SamplingParams
+
+_CONTENT: Final = b'{"index":%d,"delta":{"content":%s},"logprobs":null,"finish_reason":null}'
 
 
 @dataclass(slots=True)
@@ -69,11 +71,18 @@ class ChatCall:
         for i in range(len(self.turns)):
             yield chunks.chunk(_choice(i, {"role": "assistant", "content": ""}))
         async for batch in self.steps():
-            if choices := [choice for step in batch for choice in self._choices(step)]:
-                yield b"".join(map(chunks.chunk, choices))
+            if found := [chunk for step in batch for chunk in self._chunks(chunks, step)]:
+                yield b"".join(found)
         if self.request.include_usage:
             yield data({**self._head("chat.completion.chunk"), "choices": [], "usage": usage_of(self.usage)})
         yield DONE
+
+    def _chunks(self, chunks: Chunks, step: Step) -> list[bytes]:
+        if step.finish is None and self.request.n_top is None and len(step.deltas) == 1:
+            delta = step.deltas[0]
+            if isinstance(delta, ContentDelta):
+                return [chunks.text(_CONTENT, step.index, delta.text)]
+        return list(map(chunks.chunk, self._choices(step)))
 
     def _choices(self, step: Step) -> list[dict[str, Any]]:
         n_top, logprobs = self.request.n_top, None

@@ -22,6 +22,8 @@ from gristmill.types import Request, SamplingParams, Wants
 _SMALL: Final = 4096
 """Characters, or ids, that are encoded within some 0.2 ms, whatever they are."""
 
+_TEXT: Final = b'{"index":%d,"text":%s,"logprobs":null,"finish_reason":null}'
+
 Given = tuple[str, list[int]]
 """A prompt's text and ids."""
 
@@ -65,7 +67,9 @@ class CompletionCall:
             found = list[bytes]()
             for step in batch:
                 text, logprobs = self._part(step)
-                if text or logprobs or step.finish:
+                if text and logprobs is None and step.finish is None:
+                    found.append(chunks.text(_TEXT, step.index, text))
+                elif text or logprobs or step.finish:
                     found.append(chunks.chunk(_choice(step.index, text, logprobs, step.finish)))
             if found:
                 yield b"".join(found)

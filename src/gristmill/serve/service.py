@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gristmill.engine.engine import Engine, EngineClosedError, Load
-from gristmill.engine.loop import Sink
+from gristmill.engine.telling import Sink
 from gristmill.serve.errors import ApiError, as_api_error
 from gristmill.serve.inbox import MAX_UNREAD, Inbox, Indexed, OpenCalls
 from gristmill.types import Event, Request

@@ -45,6 +45,10 @@ class Chunks:
     def chunk(self, choice: dict[str, Any]) -> bytes:
         return self._before + dumps(choice) + self._after
 
+    def text(self, choice: bytes, index: int, text: str) -> bytes:
+        """The same of a choice that is written but for its index (%d) and its text (%s), as nearly all are."""
+        return self._before + choice % (index, dumps(text)) + self._after
+
 
 DONE: Final = b"data: [DONE]\n\n"
 

@@ -90,7 +90,7 @@ class Step:
     """What came of one answer at once. Neighbouring deltas of a kind are one. prompt: log-probabilities of it."""
 
     index: int
-    prompt: list[TokenEvent] = field(default_factory=list)
+    prompt: tuple[TokenEvent, ...] = ()
     deltas: list[Delta] = field(default_factory=list)
     events: list[TokenEvent] = field(default_factory=list)
     finish: str | None = None
