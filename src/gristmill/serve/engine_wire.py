@@ -76,7 +76,7 @@ class Messages:
     def __init__(self) -> None:
         self._buffer = bytearray()
 
-    def feed(self, data: bytes) -> list[tuple[Kind, bytes]]:
+    def feed(self, data: bytes | memoryview) -> list[tuple[Kind, bytes]]:
         buffer, begin, found = self._buffer, 0, []
         buffer += data
         while len(buffer) - begin >= _HEAD.size:

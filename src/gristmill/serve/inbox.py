@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -32,6 +33,7 @@ class Inbox:
         self._events: deque[Indexed] = deque()
         self._n_put = self._n_read = 0  # each is written by one thread
         self._waiting: asyncio.Future[None] | None = None  # who reads, while nothing is there
+        self._told: Callable[[], None] | None = None
         self._error: ApiError | None = None
 
     def put(self, index: int, event: Event) -> bool:
@@ -45,7 +47,9 @@ class Inbox:
         return True
 
     def wake(self) -> None:
-        if self._waiting is not None and not self._waiting.done():
+        if self._told is not None:
+            self._told()
+        elif self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
 
     def fail(self, error: ApiError) -> None:
@@ -62,6 +66,15 @@ class Inbox:
         """What came since the last call, at least one event. ApiError where a request failed."""
         while not self._events and self._error is None:
             await self._wait()
+        return self.take()
+
+    def follow(self, told: Callable[[], None] | None) -> None:
+        """`told`, which raises nothing, is called when there is something to `take`, where no task waits for `events`.
+        None: not any more."""
+        self._told = told
+
+    def take(self) -> list[Indexed]:
+        """What came since the last call. ApiError where a request failed."""
         self.check()
         self._n_read = self._n_put  # what is put in this moment is counted with what comes next
         events = [self._events.popleft() for _ in range(len(self._events))]

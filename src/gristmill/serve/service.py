@@ -25,6 +25,14 @@ class Answering(Protocol):
         """What came since the last call, at least one event. ApiError where a request failed."""
         ...
 
+    def follow(self, told: Callable[[], None] | None) -> None:
+        """As Inbox.follow."""
+        ...
+
+    def take(self) -> list[Indexed]:
+        """What came since the last call. ApiError where a request failed."""
+        ...
+
     async def settle(self) -> None:
         """Until an event is there or a moment has passed. ApiError where a request has failed at once."""
         ...
