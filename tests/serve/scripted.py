@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from gristmill.engine.engine import Load
 from gristmill.serve.errors import ApiError
-from gristmill.serve.inbox import Indexed
+from gristmill.serve.inbox import Inbox
 from gristmill.serve.service import Answering, Health
 from gristmill.tokenizer.interface import Tokenizer
-from gristmill.types import Finish, Request, TokenEvent
+from gristmill.types import Failure, Finish, Request, TokenEvent
 
 
 class ScriptedService:
@@ -41,24 +41,27 @@ class ScriptedService:
     def close(self) -> None: ...
 
 
-class _Script:
+class _Script(Inbox):
     def __init__(self, service: ScriptedService, ids: list[int], n: int, error: Exception | None) -> None:
-        self._service, self._ids, self._n, self._error = service, ids, n, error
-        self._at = 0
-        self._closed = False
+        super().__init__(n)
+        self._service, self._ids, self._error = service, ids, error
+        self._speaking = asyncio.create_task(self._speak())
 
-    async def events(self) -> list[Indexed]:
-        await asyncio.sleep(0)
-        i, self._at = self._at, self._at + 1
-        last = i == len(self._ids) - 1
-        if last and self._error is not None:
-            raise self._error
-        return [(k, TokenEvent(self._ids[i], Finish.STOP if last else None)) for k in range(self._n)]
+    async def _speak(self) -> None:
+        for i, token_id in enumerate(self._ids):
+            await asyncio.sleep(0)
+            last = i == len(self._ids) - 1
+            for k in range(self.n):
+                event = TokenEvent(token_id, Finish.STOP if last else None)
+                self.put(k, Failure(self._error) if last and self._error is not None else event)
+            self.wake()
 
     async def settle(self) -> None: ...
 
     def cancel(self, index: int) -> None: ...
 
     def close(self) -> None:
-        self._service.n_open -= not self._closed
-        self._closed = True
+        self._speaking.cancel()
+        if not self.closed:
+            self.closed = True
+            self._service.n_open -= 1

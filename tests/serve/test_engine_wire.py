@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gristmill.engine.engine import EngineClosedError, Load
 from gristmill.engine.guide import GuideError
 from gristmill.serve import engine_wire
-from gristmill.serve.engine_wire import EngineOptions, Kind, Messages
+from gristmill.serve.engine_wire import EngineOptions, Kind, Messages, StepMessages
 from gristmill.types import (
     Answer,
     Event,
@@ -88,9 +88,16 @@ def test_events_arrive_as_they_were_sent(items: list[tuple[int, Event]], piece: 
 def test_tokens_of_a_step_are_one_message() -> None:
     items = [(number, TokenEvent(number, None)) for number in range(16)]
     assert [kind for kind, _ in received(engine_wire.events_message(items), 1 << 18)] == [Kind.TOKENS]
-    status = engine_wire.status_message(Load(1, 2, 0.5, 3, 4))
-    kinds = [kind for kind, _ in received(engine_wire.events_message([*items, status, *items]), 1 << 18)]
-    assert kinds == [Kind.TOKENS, Kind.STATUS, Kind.TOKENS]
+
+
+@given(st.lists(st.tuples(NUMBERS, IDS), min_size=1), st.lists(st.integers(0, 2**31 - 1), min_size=2, max_size=2))
+def test_tokens_of_steps_that_go_on_arrive_as_events_do(places: list[tuple[int, int]], seeds: list[int]) -> None:
+    messages = StepMessages(*zip(*places, strict=True))
+    for seed in seeds:
+        ids = [(seed + i) % 2**31 for i in range(len(places))]
+        events = [(number, TokenEvent(i, None, None, None, (), n)) for (number, n), i in zip(places, ids, strict=True)]
+        assert messages.of(ids) == engine_wire.events_message(events)
+        assert arrived(messages.of(ids)) == events
 
 
 @given(st.lists(REQUESTS, min_size=1, max_size=4), NUMBERS, st.integers(1, 40))
@@ -135,6 +142,12 @@ def test_errors_are_told_apart_on_the_other_side(error: Exception) -> None:
     assert str(event.error) == (str(error) if known else "KeyError: 'e'")
     _, refusal = engine_wire.read_submitted(received(engine_wire.submitted_message(3, error), 99)[0][1])
     assert str(refusal) == str(event.error)
+
+
+def test_a_status_arrives() -> None:
+    load = Load(1, 2, 0.5, 3, 4)
+    ((kind, payload),) = received(engine_wire.status_message(load), 3)
+    assert (kind, engine_wire.read_status(payload)) == (Kind.STATUS, load)
 
 
 def test_what_is_loaded_arrives() -> None:

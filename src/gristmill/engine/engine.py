@@ -13,10 +13,11 @@ from queue import SimpleQueue
 from gristmill.engine.adjust import Adjuster, Mask, needs_adjusting
 from gristmill.engine.draft_model import DraftModel
 from gristmill.engine.drafts import PromptLookup
-from gristmill.engine.loop import Loop, Sink, Stream
+from gristmill.engine.loop import Loop, Stream
 from gristmill.engine.runner import Runner
 from gristmill.engine.scheduler import QueueFullError, Scheduler
 from gristmill.engine.sequence import Sequence
+from gristmill.engine.telling import Sink
 from gristmill.engine.warm import warm
 from gristmill.kv.cache import KvPlan, allocate
 from gristmill.kv.pool import BlockPool

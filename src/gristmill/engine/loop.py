@@ -16,6 +16,7 @@ from gristmill.engine.drafts import PromptLookup
 from gristmill.engine.runner import Runner
 from gristmill.engine.scheduler import Part, Scheduler
 from gristmill.engine.sequence import Sequence
+from gristmill.engine.telling import Followers, Sink, Teller
 from gristmill.ops.interface import BLOCK_SIZE, Ops
 from gristmill.types import (
     Answer,
@@ -29,9 +30,6 @@ from gristmill.types import (
     TokenEvent,
     Wants,
 )
-
-Sink = Callable[[Event], bool | None]
-"""Takes a request's events, on the engine's thread: it must be quick. True after a token ends the request there."""
 
 MAX_DRAFTS = 15
 
@@ -93,7 +91,8 @@ class Loop:
         self._groups = range(0)  # of layers
         self._none_begun = list[list[int]]()  # an empty list for each group
         self.n_steps = 0
-        self._followers = list[tuple[int, Stream, int, Sequence]]()  # of these, those that are told each token
+        self._followers = Followers(())  # of these, those that are told each token
+        self._teller = Teller()
 
     @property
     def has_work(self) -> bool:
@@ -105,6 +104,7 @@ class Loop:
             self.scheduler.add(sequence)
         except (ValueError, RuntimeError) as error:
             self._tell(stream, Failure(error))
+            self._teller.flush()
             return
         request_id, wants = sequence.request_id, stream.request.wants
         self._streams[request_id] = stream
@@ -129,10 +129,15 @@ class Loop:
     def fail_all(self, error: BaseException) -> None:
         for request_id in list(self._streams):
             self._fail(request_id, error)
+        self._teller.flush()
 
     def step(self) -> None:
         """Compute the next tokens of everything that runs. An error ends the requests of the step and no others."""
         self.n_steps += 1
+        self._step()
+        self._teller.flush()
+
+    def _step(self) -> None:
         drafted = self._draft()
         plain = self._singles is not None and not drafted and not self._adjusters
         begun = self.scheduler.go_on() if plain else None
@@ -184,9 +189,16 @@ class Loop:
     def _take(self, ids: list[int]) -> None:
         """The rest of a step that went on without anything but a token for each sequence."""
         ended = self.scheduler.take(ids)
-        for row, stream, n_cached, sequence in self._followers:
-            finish = sequence.finish if ended else None
-            if self._tell(stream, TokenEvent(ids[row], finish, None, None, (), n_cached)):
+        assert self._singles is not None
+        if not ended:
+            for row in self._followers.tell(ids):
+                self._stop(self._singles[row].sequence.request_id)
+            return
+        for part, token_id in zip(self._singles, ids, strict=True):
+            sequence = part.sequence
+            stream = self._streams[sequence.request_id]
+            event = TokenEvent(token_id, sequence.finish, n_cached=sequence.n_cached)
+            if not stream.request.whole and self._tell(stream, event):
                 self._stop(sequence.request_id)
         for sequence in ended:
             self._end(sequence)
@@ -259,10 +271,9 @@ class Loop:
             computed += _split(hidden, [0] * len(rows), rows)
         return computed
 
-    def _following(self, parts: list[Part]) -> list[tuple[int, Stream, int, Sequence]]:
-        """(row, stream, n_cached, sequence) of those that are told each token."""
+    def _following(self, parts: list[Part]) -> Followers:
         rows = ((row, self._streams[part.sequence.request_id], part.sequence) for row, part in enumerate(parts))
-        return [(row, stream, s.n_cached, s) for row, stream, s in rows if not stream.request.whole]
+        return Followers((row, stream.sink, s.n_cached) for row, stream, s in rows if not stream.request.whole)
 
     def _logprobs(self, computed: list[Computed]) -> dict[int, TokenEvent]:
         """For each row of logits whose log-probabilities are wanted, the token that it leads to, with them."""
@@ -356,12 +367,8 @@ class Loop:
             self._tell(stream, Failure(error))
 
     def _tell(self, stream: Stream, event: Event) -> bool:
-        """Whether the request is to end here: its sink says so, or cannot take events."""
-        try:
-            return bool(stream.sink(event))
-        except Exception:
-            _log.exception("what takes a request's events raised an error; the request ends")
-            return True
+        """Whether the request is to end here."""
+        return self._teller.tell(stream.sink, event)
 
     def _close(self, request_id: int) -> None:
         self._streams.pop(request_id, None)

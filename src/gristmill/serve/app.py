@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -21,7 +21,7 @@ from gristmill.serve import chat_protocol, messages_protocol, plain, protocol, r
 from gristmill.serve.chat import start_chat
 from gristmill.serve.chat_protocol import ChatRequest, DetokenizeRequest, TokenizeChatRequest, TokenizeRequest
 from gristmill.serve.completions import start_completion
-from gristmill.serve.errors import ApiError, as_api_error, shape_of, shutting_down
+from gristmill.serve.errors import ApiError, as_api_error, shutting_down
 from gristmill.serve.guard import Access, Guard
 from gristmill.serve.host import Host, defaults_of
 from gristmill.serve.messages import count_tokens, start_messages
@@ -34,7 +34,7 @@ from gristmill.serve.protocol import CompletionRequest, EmbeddingRequest
 from gristmill.serve.responses import start_response
 from gristmill.serve.responses_protocol import ResponsesRequest
 from gristmill.serve.service import Answering, EngineService, Service
-from gristmill.serve.sse import ClientLeftError, EventStream, while_connected
+from gristmill.serve.sse import ClientLeftError, EventStream, Streamed, while_connected
 from gristmill.serve.texts import Texts
 from gristmill.serve.wire import Json, error_response, read_body, take_neutral, validate
 
@@ -54,17 +54,13 @@ class Settings:
     recommended: bool = True
 
 
-class Call(Protocol):
+class Call(Streamed, Protocol):
     """Answers that are being computed."""
 
     @property
     def answering(self) -> Answering: ...
 
     async def whole(self) -> dict[str, Any]: ...
-
-    def stream(self) -> AsyncGenerator[bytes, None]: ...
-
-    def close(self) -> None: ...
 
 
 def create_app(model: Model, settings: Settings | None = None, service: Service | None = None) -> FastAPI:
@@ -229,8 +225,7 @@ async def _run(request: Request, starting: Awaitable[Call], stream: bool) -> Res
     if not stream:
         return Json(await while_connected(request, _whole(starting)))
     call = await while_connected(request, _settled(starting))
-    say = shape_of(request.url.path)
-    return EventStream(call.stream(), call.close, say, named=say is not ApiError.body)
+    return EventStream(call)
 
 
 async def _whole(starting: Awaitable[Call]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from enum import Enum
 from gristmill.dialogue.types import ContentDelta, Delta, ReasoningDelta, ToolCallArguments, ToolCallStart
 from gristmill.serve.chat import ChatCall
 from gristmill.serve.service import Answering
+from gristmill.serve.turn import Reading
 
 
 class BlockKind(Enum):
@@ -82,19 +83,22 @@ class BlocksCall:
     """A chat's answer that is being computed, to be shown in blocks. `close` it in any case."""
 
     chat: ChatCall
+    blocks: Blocks = field(init=False, default_factory=Blocks)
 
     @property
     def answering(self) -> Answering:
         return self.chat.answering
 
+    @property
+    def reading(self) -> Reading:
+        return self.chat.reading
+
     def close(self) -> None:
         self.chat.close()
 
-    async def all_blocks(self) -> Blocks:
-        """When the answer has ended."""
-        blocks = Blocks()
-        async for batch in self.chat.steps():
-            for step in batch:
-                for _ in blocks.take(step.deltas):
+    async def read_all(self) -> None:
+        """Until the answer has ended."""
+        while not self.reading.ended:
+            for step in await self.reading.next():
+                for _ in self.blocks.take(step.deltas):
                     pass
-        return blocks

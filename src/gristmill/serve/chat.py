@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from gristmill.dialogue.format import ChatPrompt
 from gristmill.dialogue.message import AssistantMessage
 from gristmill.dialogue.types import ChoiceMode, ContentDelta, Delta, ReasoningDelta, ToolCallArguments, ToolCallStart
 from gristmill.serve.chat_protocol import ChatRequest
-from gristmill.serve.errors import refuse
+from gristmill.serve.errors import ApiError, refuse
 from gristmill.serve.host import Host
 from gristmill.serve.metrics import Meter
 from gristmill.serve.service import Answering
 from gristmill.serve.shapes import chat_logprobs, new_id, usage_of
 from gristmill.serve.sse import DONE, Chunks, data
-from gristmill.serve.turn import ChatTurn, Step, Usage, copies, steps
+from gristmill.serve.turn import ChatTurn, Reading, Step, Usage, copies
 from gristmill.types import Request, SamplingParams
+
+_CONTENT: Final = b'{"index":%d,"delta":{"content":%s},"logprobs":null,"finish_reason":null}'
 
 
 @dataclass(slots=True)
@@ -33,23 +34,25 @@ class ChatCall:
     turns: list[ChatTurn]
     usage: Usage
     meter: Meter
+    reading: Reading
     name: str
     created: int
+    chunks: Chunks = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.chunks = Chunks(self._head("chat.completion.chunk"), self.request.include_usage)
 
     def close(self) -> None:
         self.answering.close()
         self.meter.close()
-
-    def steps(self) -> AsyncGenerator[list[Step], None]:
-        return steps(self.answering, self.turns, self.usage, self.meter, len(self.turns))
 
     async def whole(self) -> dict[str, Any]:
         """The response's body."""
         n_top = self.request.n_top
         messages = [AssistantMessage() for _ in self.turns]
         logprobs: list[list[dict[str, Any]]] = [[] for _ in self.turns]
-        async for batch in self.steps():
-            for step in batch:
+        while not self.reading.ended:
+            for step in await self.reading.next():
                 messages[step.index].add(step.deltas)
                 if n_top is not None:
                     logprobs[step.index] += chat_logprobs(self.host.texts.tokenizer, step.events, n_top)
@@ -64,16 +67,27 @@ class ChatCall:
         ]
         return {**self._head("chat.completion"), "choices": choices, "usage": usage_of(self.usage)}
 
-    async def stream(self) -> AsyncGenerator[bytes, None]:
-        chunks = Chunks(self._head("chat.completion.chunk"), self.request.include_usage)
-        for i in range(len(self.turns)):
-            yield chunks.chunk(_choice(i, {"role": "assistant", "content": ""}))
-        async for batch in self.steps():
-            if choices := [choice for step in batch for choice in self._choices(step)]:
-                yield b"".join(map(chunks.chunk, choices))
-        if self.request.include_usage:
-            yield data({**self._head("chat.completion.chunk"), "choices": [], "usage": usage_of(self.usage)})
-        yield DONE
+    def begin(self) -> bytes:
+        first = {"role": "assistant", "content": ""}
+        return b"".join(self.chunks.chunk(_choice(i, first)) for i in range(len(self.turns)))
+
+    def more(self, steps: list[Step]) -> bytes:
+        return b"".join(chunk for step in steps for chunk in self._chunks(step))
+
+    def end(self) -> bytes:
+        if not self.request.include_usage:
+            return DONE
+        return data({**self._head("chat.completion.chunk"), "choices": [], "usage": usage_of(self.usage)}) + DONE
+
+    def failed(self, error: ApiError) -> bytes:
+        return data(error.body())
+
+    def _chunks(self, step: Step) -> list[bytes]:
+        if step.finish is None and self.request.n_top is None and len(step.deltas) == 1:
+            delta = step.deltas[0]
+            if isinstance(delta, ContentDelta):
+                return [self.chunks.text(_CONTENT, step.index, delta.text)]
+        return list(map(self.chunks.chunk, self._choices(step)))
 
     def _choices(self, step: Step) -> list[dict[str, Any]]:
         n_top, logprobs = self.request.n_top, None
@@ -110,7 +124,8 @@ async def start_chat(host: Host, request: ChatRequest) -> ChatCall:
     answering = await host.service.start(copies(submitted, request.n))
     meter.prompt(len(prompt.ids))
     usage, created = Usage(len(prompt.ids)), int(time.time())
-    return ChatCall(host, request, prompt, params, answering, turns, usage, meter, new_id("chatcmpl-"), created)
+    reading, name = Reading(answering, turns, usage, meter, len(turns)), new_id("chatcmpl-")
+    return ChatCall(host, request, prompt, params, answering, turns, usage, meter, reading, name, created)
 
 
 def _body(message: AssistantMessage) -> dict[str, Any]:

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gristmill.dialogue.types import ContentDelta
 from gristmill.outputs import TextReader
-from gristmill.serve.errors import refuse
+from gristmill.serve.errors import ApiError, refuse
 from gristmill.serve.host import Host
 from gristmill.serve.metrics import Meter
 from gristmill.serve.protocol import CompletionRequest
 from gristmill.serve.service import Answering
 from gristmill.serve.shapes import completion_logprobs, new_id, usage_of
 from gristmill.serve.sse import DONE, Chunks, data
-from gristmill.serve.turn import Step, TextTurn, Usage, copies, steps
+from gristmill.serve.turn import Reading, Step, TextTurn, Usage, copies
 from gristmill.types import Request, SamplingParams, Wants
 
 _SMALL: Final = 4096
 """Characters, or ids, that are encoded within some 0.2 ms, whatever they are."""
+
+_TEXT: Final = b'{"index":%d,"text":%s,"logprobs":null,"finish_reason":null}'
 
 Given = tuple[str, list[int]]
 """A prompt's text and ids."""
@@ -38,8 +40,13 @@ class CompletionCall:
     offsets: list[int]
     usage: Usage
     meter: Meter
+    reading: Reading
     name: str
     created: int
+    chunks: Chunks = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.chunks = Chunks(self._head(), self.request.include_usage)
 
     def close(self) -> None:
         self.answering.close()
@@ -49,32 +56,35 @@ class CompletionCall:
         """The response's body."""
         texts = [self._echo(i) for i in range(len(self.turns))]
         logprobs: list[dict[str, Any] | None] = [None] * len(self.turns)
-        async for batch in self._steps():
-            for step in batch:
+        while not self.reading.ended:
+            for step in await self.reading.next():
                 text, found = self._part(step)
                 texts[step.index] += text
                 logprobs[step.index] = _extend(logprobs[step.index], found)
         choices = [_choice(i, text, logprobs[i], self.turns[i].finish) for i, text in enumerate(texts)]
         return {**self._head(), "choices": choices, "usage": usage_of(self.usage)}
 
-    async def stream(self) -> AsyncGenerator[bytes, None]:
-        chunks = Chunks(self._head(), self.request.include_usage)
-        for i in range(len(self.turns) if self.request.echo else 0):
-            yield chunks.chunk(_choice(i, self._echo(i), None, None))
-        async for batch in self._steps():
-            found = list[bytes]()
-            for step in batch:
-                text, logprobs = self._part(step)
-                if text or logprobs or step.finish:
-                    found.append(chunks.chunk(_choice(step.index, text, logprobs, step.finish)))
-            if found:
-                yield b"".join(found)
-        if self.request.include_usage:
-            yield data({**self._head(), "choices": [], "usage": usage_of(self.usage)})
-        yield DONE
+    def begin(self) -> bytes:
+        n_echoed = len(self.turns) if self.request.echo else 0
+        return b"".join(self.chunks.chunk(_choice(i, self._echo(i), None, None)) for i in range(n_echoed))
 
-    def _steps(self) -> AsyncGenerator[list[Step], None]:
-        return steps(self.answering, self.turns, self.usage, self.meter, self.request.n)
+    def more(self, steps: list[Step]) -> bytes:
+        found = list[bytes]()
+        for step in steps:
+            text, logprobs = self._part(step)
+            if text and logprobs is None and step.finish is None:
+                found.append(self.chunks.text(_TEXT, step.index, text))
+            elif text or logprobs or step.finish:
+                found.append(self.chunks.chunk(_choice(step.index, text, logprobs, step.finish)))
+        return b"".join(found)
+
+    def end(self) -> bytes:
+        if not self.request.include_usage:
+            return DONE
+        return data({**self._head(), "choices": [], "usage": usage_of(self.usage)}) + DONE
+
+    def failed(self, error: ApiError) -> bytes:
+        return data(error.body())
 
     def _echo(self, index: int) -> str:
         return self.prompts[index // self.request.n][0] if self.request.echo else ""
@@ -129,7 +139,8 @@ async def start_completion(host: Host, request: CompletionRequest) -> Completion
         meter.prompt(len(ids))
     usage, created = Usage(sum(len(ids) for _, ids in prompts)), int(time.time())
     offsets = [0] * len(turns)
-    return CompletionCall(host, request, prompts, answering, turns, offsets, usage, meter, new_id("cmpl-"), created)
+    reading, name = Reading(answering, turns, usage, meter, request.n), new_id("cmpl-")
+    return CompletionCall(host, request, prompts, answering, turns, offsets, usage, meter, reading, name, created)
 
 
 async def _encode_all(host: Host, prompts: Sequence[str | list[int]]) -> list[Given]:

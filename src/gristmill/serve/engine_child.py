@@ -29,6 +29,7 @@ _log = logging.getLogger(__name__)
 _LAST_LINES: Final = 20
 _MAX_LINE_BYTES: Final = 4096
 _REAP_S: Final = 1.0
+_RECEIVE_BYTES: Final = 1 << 18
 _NOTHING: Final = Load(0, 0, 0.0, 0)
 
 
@@ -41,7 +42,7 @@ class Watch:
     ready: Callable[[], None]
 
 
-class EngineChild(asyncio.Protocol):
+class EngineChild(asyncio.BufferedProtocol):
     """One process, from `start` to `ended` or `close`. For the event loop's thread.
 
     ready_at    when it was ready for requests, in seconds of time.monotonic; None before
@@ -58,6 +59,7 @@ class EngineChild(asyncio.Protocol):
         self._process = process
         self._watch = watch
         self._messages = Messages()
+        self._room = memoryview(bytearray(_RECEIVE_BYTES))
         self._lost = asyncio.Event()
         self._why: str | None = None
         self._n_silent = self._n_in_step = self._n_steps = 0
@@ -132,9 +134,12 @@ class EngineChild(asyncio.Protocol):
         assert isinstance(transport, asyncio.WriteTransport)
         self._transport = transport
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._room
+
+    def buffer_updated(self, nbytes: int) -> None:
         self._n_silent = 0
-        for kind, payload in self._messages.feed(data):
+        for kind, payload in self._messages.feed(self._room[:nbytes]):
             self._hear(kind, payload)
 
     def connection_lost(self, exc: Exception | None) -> None:

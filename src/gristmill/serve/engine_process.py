@@ -14,23 +14,16 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
-from queue import Empty, SimpleQueue
-from typing import Final
 
 from gristmill.engine.engine import Engine
-from gristmill.engine.loop import Sink
+from gristmill.engine.telling import Share
 from gristmill.llm import LLM
 from gristmill.serve import engine_wire
+from gristmill.serve.engine_sender import Sender
 from gristmill.serve.engine_wire import EngineOptions, Kind, Messages, say
-from gristmill.types import Event, Request
-
-STATUS_S: Final = 0.5
-"""Seconds between two signs of life."""
+from gristmill.types import Request
 
 _RECEIVE_BYTES = 1 << 18
-
-Outgoing = tuple[int, Event] | bytes | None
-"""A request's number and what came of it; or a message. None: nothing follows."""
 
 
 def main() -> None:
@@ -46,15 +39,15 @@ def main() -> None:
     options = engine_wire.read_options(first[0][1])
     sender = Sender(channel)
     try:
-        llm = _load(options, sender.outbox)
+        llm = _load(options, sender)
     except (ValueError, OSError, MemoryError) as error:
-        sender.outbox.put(say(Kind.FAILED, engine_wire.error_fields(error)))
-        sender.outbox.put(None)
-        sender.thread.join()
+        sender.send(say(Kind.FAILED, engine_wire.error_fields(error)))
+        while sender.is_behind:
+            time.sleep(0.01)
         return
     sender.engine = llm.engine
-    sender.outbox.put(engine_wire.message(Kind.READY))
-    calls = Calls(llm.engine, sender.outbox)
+    sender.send(engine_wire.message(Kind.READY))
+    calls = Calls(llm.engine, sender)
     while True:
         for kind, payload in messages.feed(channel.recv(_RECEIVE_BYTES)):
             if kind is Kind.SUBMIT:
@@ -63,9 +56,9 @@ def main() -> None:
                 calls.cancel(engine_wire.read_cancel(payload))
 
 
-def _load(options: EngineOptions, outbox: SimpleQueue[Outgoing]) -> LLM:
+def _load(options: EngineOptions, sender: Sender) -> LLM:
     def progress(done: int, total: int) -> None:
-        outbox.put(say(Kind.PROGRESS, [done, total]))
+        sender.send(say(Kind.PROGRESS, [done, total]))
 
     return LLM(**asdict(options), progress=progress)
 
@@ -78,48 +71,12 @@ def _end_with(channel: socket.socket) -> None:
     os._exit(0)
 
 
-class Sender:
-    """Sends what is put into the outbox: at once, all that came meanwhile as one piece. Signs of life in between.
-
-    engine  whose status is told, once it is there
-    """
-
-    def __init__(self, channel: socket.socket) -> None:
-        self.outbox: SimpleQueue[Outgoing] = SimpleQueue()
-        self.engine: Engine | None = None
-        self._channel = channel
-        self.thread = threading.Thread(target=self._run, name="gristmill send", daemon=True)
-        self.thread.start()
-
-    def _run(self) -> None:
-        due, more = time.monotonic(), True
-        while more:
-            items = list[tuple[int, Event] | bytes]()
-            try:
-                item = self.outbox.get(timeout=max(0.0, due - time.monotonic()))
-                while item is not None:
-                    items.append(item)
-                    item = self.outbox.get_nowait()
-                more = False
-            except Empty:
-                pass
-            if time.monotonic() >= due:
-                due = time.monotonic() + STATUS_S
-                items.append(self._status())
-            self._channel.sendall(engine_wire.events_message(items))
-
-    def _status(self) -> bytes:
-        return (
-            engine_wire.message(Kind.ALIVE) if self.engine is None else engine_wire.status_message(self.engine.load())
-        )
-
-
 class Calls:
     """Requests by the numbers that the other side gave them, until it cancels them: it does so in any case."""
 
-    def __init__(self, engine: Engine, outbox: SimpleQueue[Outgoing]) -> None:
+    def __init__(self, engine: Engine, sender: Sender) -> None:
         self._engine = engine
-        self._outbox = outbox
+        self._sender = sender
         self._entries: dict[int, _Entry] = {}
         self._threads = ThreadPoolExecutor(4, "gristmill submit")
 
@@ -146,20 +103,12 @@ class Calls:
             for number, (request, entry) in enumerate(zip(requests, entries, strict=True), first):
                 if entry.cancelled:
                     continue
-                entry.request_id = self._engine.submit(request, self._sink(number))
+                entry.request_id = self._engine.submit(request, Share(self._sender, number))
                 if entry.cancelled:  # meanwhile, by another thread
                     self._engine.cancel(entry.request_id)
         except Exception as error:
             refusal = error
-        self._outbox.put(engine_wire.submitted_message(first, refusal))
-
-    def _sink(self, number: int) -> Sink:
-        put = self._outbox.put
-
-        def take(event: Event) -> None:
-            put((number, event))
-
-        return take
+        self._sender.send(engine_wire.submitted_message(first, refusal))
 
 
 class _Entry:

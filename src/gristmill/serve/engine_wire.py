@@ -76,7 +76,7 @@ class Messages:
     def __init__(self) -> None:
         self._buffer = bytearray()
 
-    def feed(self, data: bytes) -> list[tuple[Kind, bytes]]:
+    def feed(self, data: bytes | memoryview) -> list[tuple[Kind, bytes]]:
         buffer, begin, found = self._buffer, 0, []
         buffer += data
         while len(buffer) - begin >= _HEAD.size:
@@ -182,18 +182,30 @@ def _request(prompt_ids: tuple[int, ...], head: dict[str, Any]) -> Request:
     return Request(prompt_ids, SamplingParams(**given), wants=Wants(head.pop("wants")), **head)
 
 
-def events_message(items: Iterable[tuple[int, Event] | bytes]) -> bytes:
-    """Events, each with its request's number, and messages that were made before, in their order."""
+class StepMessages:
+    """What `events_message` gives for the next tokens of requests that go on: all but the ids is written once."""
+
+    def __init__(self, numbers: Sequence[int], n_cached: Sequence[int]) -> None:
+        self._tokens = array("q", bytes(32 * len(numbers)))
+        self._tokens[0::4], self._tokens[2::4] = array("q", numbers), array("q", n_cached)
+
+    def of(self, ids: Sequence[int]) -> bytes:
+        self._tokens[1::4] = array("q", ids)
+        return message(Kind.TOKENS, self._tokens.tobytes())
+
+
+def events_message(items: Iterable[tuple[int, Event]]) -> bytes:
+    """Events, each with its request's number, in their order."""
     parts, tokens = [], array("q")
-    for item in items:
-        if isinstance(item, tuple) and isinstance(event := item[1], TokenEvent) and event.logprob is None:
+    for number, event in items:
+        if isinstance(event, TokenEvent) and event.logprob is None:
             token_id, finish, _, _, _, n_cached = event
-            tokens.extend((item[0], token_id, n_cached, 0 if finish is None else _CODES[finish]))
+            tokens.extend((number, token_id, n_cached, 0 if finish is None else _CODES[finish]))
             continue
         if tokens:
             parts.append(message(Kind.TOKENS, tokens.tobytes()))
             tokens = array("q")
-        parts.append(item if isinstance(item, bytes) else _event_message(*item))
+        parts.append(_event_message(number, event))
     if tokens:
         parts.append(message(Kind.TOKENS, tokens.tobytes()))
     return b"".join(parts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -31,12 +32,13 @@ class Inbox:
         self._max_unread = max_unread
         self._events: deque[Indexed] = deque()
         self._n_put = self._n_read = 0  # each is written by one thread
-        self._arrived = asyncio.Event()
+        self._waiting: asyncio.Future[None] | None = None  # who reads, while nothing is there
+        self._told: Callable[[], None] | None = None
         self._error: ApiError | None = None
 
     def put(self, index: int, event: Event) -> bool:
         """Whether more is wanted of this request."""
-        self._n_put += _weight(event)
+        self._n_put += 1 if type(event) is TokenEvent and not event.top_logprobs else _weight(event)
         if self._n_put - self._n_read > self._max_unread and self._error is None:
             self._error = too_slow()
         if self.closed or self._error is not None:
@@ -45,12 +47,15 @@ class Inbox:
         return True
 
     def wake(self) -> None:
-        self._arrived.set()
+        if self._told is not None:
+            self._told()
+        elif self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
 
     def fail(self, error: ApiError) -> None:
         """No event is given out any more. For the event loop's thread."""
         self._error = self._error or error
-        self._arrived.set()
+        self.wake()
 
     def check(self) -> None:
         """ApiError where this has failed."""
@@ -60,25 +65,35 @@ class Inbox:
     async def events(self) -> list[Indexed]:
         """What came since the last call, at least one event. ApiError where a request failed."""
         while not self._events and self._error is None:
-            await self._arrived.wait()
-            self._arrived.clear()
+            await self._wait()
+        return self.take()
+
+    def follow(self, told: Callable[[], None] | None) -> None:
+        """`told`, which raises nothing, is called when there is something to `take`, where no task waits for `events`.
+        None: not any more."""
+        self._told = told
+
+    def take(self) -> list[Indexed]:
+        """What came since the last call. ApiError where a request failed."""
         self.check()
+        self._n_read = self._n_put  # what is put in this moment is counted with what comes next
         events = [self._events.popleft() for _ in range(len(self._events))]
-        self._n_read += sum(_weight(event) for _, event in events)
-        for _, event in events:
-            if isinstance(event, Failure):
-                raise as_api_error(event.error) from event.error
+        _raise_failure(events)
         return events
 
     async def settle(self) -> None:
         """Until an event is there or a moment has passed. ApiError where a request has failed at once."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_MOMENT_S):
-                await self._arrived.wait()
+        if not self._events and self._error is None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_MOMENT_S):
+                    await self._wait()
         self.check()
-        for _, event in list(self._events):
-            if isinstance(event, Failure):
-                raise as_api_error(event.error) from event.error
+        _raise_failure(list(self._events))
+
+    async def _wait(self) -> None:
+        """Until `wake` is called. One task waits at a time."""
+        self._waiting = asyncio.get_running_loop().create_future()
+        await self._waiting
 
 
 class OpenCalls:
@@ -115,6 +130,12 @@ class OpenCalls:
 def too_slow() -> ApiError:
     message = "the answer was not read for so long that it was given up; read it as it comes"
     return ApiError(503, message, code="client_too_slow", kind="server_error")
+
+
+def _raise_failure(events: list[Indexed]) -> None:
+    for _, event in events:
+        if isinstance(event, Failure):
+            raise as_api_error(event.error) from event.error
 
 
 def _weight(event: Event) -> int:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any
 
-from gristmill.serve.blocks import Block, BlockKind, Blocks, BlocksCall, Change
+from gristmill.serve.blocks import Block, BlockKind, BlocksCall, Change
 from gristmill.serve.chat import start_chat
+from gristmill.serve.errors import ApiError, anthropic_body
 from gristmill.serve.host import Host
 from gristmill.serve.messages_protocol import CountRequest, MessagesRequest, as_chat
 from gristmill.serve.shapes import new_id
 from gristmill.serve.sse import event
+from gristmill.serve.turn import Step
 
 _STOPS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 
@@ -36,27 +37,33 @@ class MessagesCall(BlocksCall):
     """A message that is being computed. `close` it in any case."""
 
     name: str
+    started: bool = False
 
     async def whole(self) -> dict[str, Any]:
         """The response's body."""
-        blocks = await self.all_blocks()
-        content = [_content(block) for block in blocks.all]
+        await self.read_all()
+        content = [_content(block) for block in self.blocks.all]
         return {**self._head(), "content": content, **self._end(), "usage": self._usage()}
 
-    async def stream(self) -> AsyncGenerator[bytes, None]:
-        blocks, started = Blocks(), False
-        async for batch in self.chat.steps():
-            found = [self._start()] if not started else []
-            started = True
-            for step in batch:
-                found += [_event(*change) for change in blocks.take(step.deltas)]
-            if found:
-                yield b"".join(found)
-        last = [_event(*change) for change in blocks.finish()]
+    def begin(self) -> bytes:
+        return b""  # how much of the prompt was cached is known with the first token
+
+    def more(self, steps: list[Step]) -> bytes:
+        found = [self._start()] if not self.started else []
+        self.started = True
+        for step in steps:
+            found += [_event(*change) for change in self.blocks.take(step.deltas)]
+        return b"".join(found)
+
+    def end(self) -> bytes:
+        last = [_event(*change) for change in self.blocks.finish()]
         usage = {"output_tokens": self.chat.usage.n_output}
         last.append(event("message_delta", {"type": "message_delta", "delta": self._end(), "usage": usage}))
         last.append(event("message_stop", {"type": "message_stop"}))
-        yield b"".join(last)
+        return b"".join(last)
+
+    def failed(self, error: ApiError) -> bytes:
+        return event("error", anthropic_body(error))
 
     def _start(self) -> bytes:
         end = {"stop_reason": None, "stop_sequence": None}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -43,6 +45,35 @@ class _LoadCollector(Collector):
         yield restarts
 
 
+class TokenMetrics(Collector):
+    """What is counted with every token: plain numbers of one thread, of which metrics are made when somebody asks.
+
+    n_generated  tokens of answers
+    """
+
+    def __init__(self, model: str) -> None:
+        self.n_generated = 0
+        self._model = model
+        self._counts = [0] * (len(_FAST) + 1)
+        self._seconds = 0.0
+
+    def took(self, seconds: float, n_tokens: int) -> None:
+        """n_tokens came together, so long after those before."""
+        self._counts[bisect_left(_FAST, seconds / n_tokens)] += n_tokens
+        self._seconds += seconds
+
+    def collect(self) -> Iterator[Metric]:
+        tokens = CounterMetricFamily("gristmill:generation_tokens", "Tokens of answers.", labels=["model_name"])
+        tokens.add_metric([self._model], self.n_generated)
+        yield tokens
+        name, text = "gristmill:inter_token_latency_seconds", "Between two tokens."
+        times = HistogramMetricFamily(name, text, labels=["model_name"])
+        bounds = [*map(str, _FAST), "+Inf"]
+        counts = [float(n) for n in accumulate(self._counts)]
+        times.add_metric([self._model], list(zip(bounds, counts, strict=True)), self._seconds)
+        yield times
+
+
 class Metrics:
     """One registry for one server, so that several may live in a process."""
 
@@ -50,6 +81,8 @@ class Metrics:
         self._registry = CollectorRegistry()
         self._registry.register(_LoadCollector(service, model))
         self._model = model
+        self.per_token = TokenMetrics(model)
+        self._registry.register(self.per_token)
 
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(f"gristmill:{name}", text, ["model_name", *labels], registry=self._registry)
@@ -60,11 +93,9 @@ class Metrics:
 
         self.success = counter("request_success", "Requests that were answered.", "finished_reason")
         self.prompt_tokens = counter("prompt_tokens", "Tokens of prompts.").labels(model)
-        self.generation_tokens = counter("generation_tokens", "Tokens of answers.").labels(model)
         self.cache_queries = counter("prefix_cache_queries", "Tokens of prompts looked for.").labels(model)
         self.cache_hits = counter("prefix_cache_hits", "Tokens of prompts found in the cache.").labels(model)
         self.first_token = histogram("time_to_first_token_seconds", "Until the first token.", _SLOW)
-        self.each_token = histogram("inter_token_latency_seconds", "Between two tokens.", _FAST)
         self.whole = histogram("e2e_request_latency_seconds", "Until the last token.", _SLOW)
         self.prompt_length = histogram("request_prompt_tokens", "Tokens of a prompt.", _TOKENS)
         self.answer_length = histogram("request_generation_tokens", "Tokens of an answer.", _TOKENS)
@@ -100,11 +131,10 @@ class Meter:
         if n_tokens and self._n_tokens[index] == 0:
             metrics.first_token.observe(now - self._start)
         elif n_tokens:
-            for _ in range(n_tokens):
-                metrics.each_token.observe((now - self._last[index]) / n_tokens)
+            metrics.per_token.took(now - self._last[index], n_tokens)
         self._last[index] = now
         self._n_tokens[index] += n_tokens
-        metrics.generation_tokens.inc(n_tokens)
+        metrics.per_token.n_generated += n_tokens
         if finish is not None:
             self._end(index, finish)
             metrics.whole.observe(now - self._start)

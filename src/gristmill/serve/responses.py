@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from typing import Any
 
-from gristmill.serve.blocks import Block, BlockKind, Blocks, BlocksCall, Change
+from gristmill.serve.blocks import Block, BlockKind, BlocksCall, Change
 from gristmill.serve.chat import start_chat
-from gristmill.serve.errors import as_api_error
+from gristmill.serve.errors import ApiError
 from gristmill.serve.host import Host
 from gristmill.serve.responses_protocol import ResponsesRequest, as_chat
 from gristmill.serve.shapes import new_id
 from gristmill.serve.sse import event
+from gristmill.serve.turn import Step
 
 _PREFIXES = {BlockKind.THOUGHT: "rs_", BlockKind.TEXT: "msg_", BlockKind.CALL: "fc_"}
 _DELTAS = {
@@ -41,26 +41,23 @@ class ResponsesCall(BlocksCall):
 
     async def whole(self) -> dict[str, Any]:
         """The response's body."""
-        blocks = await self.all_blocks()
-        return self._response(blocks, self._status())
+        await self.read_all()
+        return self._response(self._status())
 
-    async def stream(self) -> AsyncGenerator[bytes, None]:
-        blocks = Blocks()
-        begun = self._response(blocks, "in_progress")
-        yield self._event("response.created", response=begun) + self._event("response.in_progress", response=begun)
-        try:
-            async for batch in self.chat.steps():
-                changes = [change for step in batch for change in blocks.take(step.deltas)]
-                if changes:
-                    yield b"".join(self._change(*change) for change in changes)
-        except Exception as error:
-            told = as_api_error(error)
-            failed = {**self._response(blocks, "failed"), "error": {"code": "server_error", "message": told.message}}
-            yield self._event("response.failed", response=failed)
-            return
-        last = b"".join(self._change(*change) for change in blocks.finish())
-        status = self._status()
-        yield last + self._event(f"response.{status}", response=self._response(blocks, status))
+    def begin(self) -> bytes:
+        begun = self._response("in_progress")
+        return self._event("response.created", response=begun) + self._event("response.in_progress", response=begun)
+
+    def more(self, steps: list[Step]) -> bytes:
+        return b"".join(self._change(*change) for step in steps for change in self.blocks.take(step.deltas))
+
+    def end(self) -> bytes:
+        last, status = b"".join(self._change(*change) for change in self.blocks.finish()), self._status()
+        return last + self._event(f"response.{status}", response=self._response(status))
+
+    def failed(self, error: ApiError) -> bytes:
+        failed = {**self._response("failed"), "error": {"code": "server_error", "message": error.message}}
+        return self._event("response.failed", response=failed)
 
     def _status(self) -> str:
         return "incomplete" if self.chat.turns[0].finish == "length" else "completed"
@@ -106,7 +103,7 @@ class ResponsesCall(BlocksCall):
             return {**base, "type": "reasoning", "summary": [], "content": content}
         return {**base, "type": "message", "role": "assistant", "content": content}
 
-    def _response(self, blocks: Blocks, status: str) -> dict[str, Any]:
+    def _response(self, status: str) -> dict[str, Any]:
         request, form = self.request, self.request.text.format if self.request.text is not None else None
         form_body = form.model_dump(by_alias=True, exclude_none=True) if form is not None else {"type": "text"}
         return {
@@ -120,7 +117,7 @@ class ResponsesCall(BlocksCall):
             "max_output_tokens": request.max_output_tokens,
             "metadata": request.metadata or {},
             "model": self.chat.host.name,
-            "output": [self._item(block, "completed") for block in blocks.all],
+            "output": [self._item(block, "completed") for block in self.blocks.all],
             "parallel_tool_calls": request.parallel_tool_calls,
             "previous_response_id": None,
             "reasoning": {"effort": request.reasoning.effort if request.reasoning else None, "summary": None},

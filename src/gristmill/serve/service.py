@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gristmill.engine.engine import Engine, EngineClosedError, Load
-from gristmill.engine.loop import Sink
+from gristmill.engine.telling import Sink
 from gristmill.serve.errors import ApiError, as_api_error
 from gristmill.serve.inbox import MAX_UNREAD, Inbox, Indexed, OpenCalls
 from gristmill.types import Event, Request
@@ -23,6 +23,14 @@ class Answering(Protocol):
 
     async def events(self) -> list[Indexed]:
         """What came since the last call, at least one event. ApiError where a request failed."""
+        ...
+
+    def follow(self, told: Callable[[], None] | None) -> None:
+        """As Inbox.follow."""
+        ...
+
+    def take(self) -> list[Indexed]:
+        """What came since the last call. ApiError where a request failed."""
         ...
 
     async def settle(self) -> None:

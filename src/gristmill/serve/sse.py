@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, Protocol, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from gristmill.serve.errors import ApiError, as_api_error
+from gristmill.serve.turn import Reading, Step
 from gristmill.serve.wire import dumps
 
 T = TypeVar("T")
+Write = Callable[[bytes], bool]
+
+WRITE: Final = "gristmill.write"
+"""Of a scope's extensions: sends a piece of a body that was begun, or does nothing and returns False, where the client
+has not taken what was sent before. A server may have it (serve/connection.py); ASGI's own way costs more."""
 
 KEEP_ALIVE_S: Final = 15.0
 _HEADERS = [
@@ -45,6 +51,10 @@ class Chunks:
     def chunk(self, choice: dict[str, Any]) -> bytes:
         return self._before + dumps(choice) + self._after
 
+    def text(self, choice: bytes, index: int, text: str) -> bytes:
+        """The same of a choice that is written but for its index (%d) and its text (%s), as nearly all are."""
+        return self._before + choice % (index, dumps(text)) + self._after
+
 
 DONE: Final = b"data: [DONE]\n\n"
 
@@ -69,31 +79,43 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
         await _end(task, watch)
 
 
+class Streamed(Protocol):
+    """A call whose answers are sent as they come."""
+
+    @property
+    def reading(self) -> Reading: ...
+
+    def begin(self) -> bytes:
+        """What comes before any answer; nothing: b""."""
+        ...
+
+    def more(self, steps: list[Step]) -> bytes:
+        """What came of the answers, which may be nothing to show."""
+        ...
+
+    def end(self) -> bytes:
+        """After all answers."""
+        ...
+
+    def failed(self, error: ApiError) -> bytes:
+        """Instead of the rest."""
+        ...
+
+    def close(self) -> None: ...
+
+
 class EventStream(Response):
-    """Sends what an iterator of encoded events gives. An error in it is told as the last event.
+    """Sends a call's events, and closes it in any case."""
 
-    on_end  called in any case, to end what the iterator asked for
-    say     an error's body
-    named   an error is an event with a name, `error`
-    """
-
-    def __init__(
-        self,
-        events: AsyncGenerator[bytes, None],
-        on_end: Callable[[], None],
-        say: Callable[[ApiError], dict[str, Any]] = ApiError.body,
-        named: bool = False,
-    ) -> None:
+    def __init__(self, call: Streamed) -> None:
         self.status_code = 200
         self.background = None
-        self._events = events
-        self._on_end = on_end
-        self._say = say
-        self._named = named
+        self._call = call
         self._n_sent = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        sending = asyncio.ensure_future(self._send(send))
+        write = scope.get("extensions", {}).get(WRITE)
+        sending = asyncio.ensure_future(self._send(send, write))
         watch = asyncio.ensure_future(_left(receive))
         try:
             await asyncio.wait({sending, watch}, return_when=asyncio.FIRST_COMPLETED)
@@ -103,25 +125,52 @@ class EventStream(Response):
             pass  # the client has left
         finally:
             await _end(sending, watch)
-            self._on_end()
-            await self._events.aclose()
+            self._call.close()
 
-    async def _send(self, send: Send) -> None:
+    async def _send(self, send: Send, write: Write | None) -> None:
+        call = self._call
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
         idle = asyncio.ensure_future(self._keep_alive(send))
         try:
-            async for chunk in self._events:
-                self._n_sent += 1
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            data = call.begin()
+            while not call.reading.ended:
+                if data:
+                    self._n_sent += 1
+                    await send({"type": "http.response.body", "body": data, "more_body": True})
+                data = call.more(await call.reading.next()) if write is None else await self._follow(write)
+            last = data + call.end()
         except OSError:
             raise
         except Exception as error:
-            told = self._say(as_api_error(error))
-            last = event("error", told) if self._named else data(told)
-            await send({"type": "http.response.body", "body": last, "more_body": True})
+            last = call.failed(as_api_error(error))
         finally:
             await _end(idle)
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        await send({"type": "http.response.body", "body": last, "more_body": False})
+
+    async def _follow(self, write: Write) -> bytes:
+        """Writes what comes when it comes, without a task that wakes for it. Returns what is still to be sent, when the
+        answers have ended or the client does not take them, for which `send` waits."""
+        call = self._call
+        done: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+        def told() -> None:
+            if done.done():  # what there is waits for the next call
+                return
+            try:
+                steps = call.reading.now()
+                data = call.more(steps) if steps else b""
+                self._n_sent += 1
+                if call.reading.ended or (data and not write(data)):
+                    done.set_result(data)
+            except Exception as error:
+                done.set_exception(error)
+
+        told()  # what came before
+        call.reading.answering.follow(told)
+        try:
+            return await done
+        finally:
+            call.reading.answering.follow(None)
 
     async def _keep_alive(self, send: Send) -> None:
         """A comment where nothing comes for long: proxies close what is silent."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from gristmill.dialogue.reader import DialogueReader
 from gristmill.dialogue.types import ContentDelta, Delta, ReasoningDelta, ToolCallArguments, ToolCallStart
 from gristmill.outputs import TextReader
+from gristmill.serve.inbox import Indexed
 from gristmill.serve.metrics import Meter
 from gristmill.serve.service import Answering
 from gristmill.tokenizer.interface import Tokenizer
@@ -90,7 +91,7 @@ class Step:
     """What came of one answer at once. Neighbouring deltas of a kind are one. prompt: log-probabilities of it."""
 
     index: int
-    prompt: list[TokenEvent] = field(default_factory=list)
+    prompt: tuple[TokenEvent, ...] = ()
     deltas: list[Delta] = field(default_factory=list)
     events: list[TokenEvent] = field(default_factory=list)
     finish: str | None = None
@@ -103,35 +104,55 @@ class Usage:
     n_output: int = 0
 
 
-async def steps(
-    answering: Answering, turns: Sequence[Turn], usage: Usage, meter: Meter, n: int
-) -> AsyncGenerator[list[Step], None]:
-    """Everything that comes, until all answers have ended. What an answer has after its end is left out.
+class Reading:
+    """What comes of a call, until all its answers have ended. What an answer has after its end is left out.
 
     n  answers for each prompt
     """
-    n_open = len(turns)
-    started: set[int] = set()
-    while n_open:
+
+    def __init__(self, answering: Answering, turns: Sequence[Turn], usage: Usage, meter: Meter, n: int) -> None:
+        self.answering = answering
+        self._turns = turns
+        self._usage = usage
+        self._meter = meter
+        self._n = n
+        self._n_open = len(turns)
+        self._started: set[int] = set()
+
+    @property
+    def ended(self) -> bool:
+        return self._n_open == 0
+
+    async def next(self) -> list[Step]:
+        """What came since the last call. ApiError where a request failed."""
+        return self.steps(await self.answering.events())
+
+    def now(self) -> list[Step]:
+        """The same without waiting for it, for who is told when there is something."""
+        return self.steps(self.answering.take())
+
+    def steps(self, events: list[Indexed]) -> list[Step]:
         batch: dict[int, Step] = {}
-        for index, event in await answering.events():
-            if turns[index].finish is None:
+        for index, event in events:
+            if self._turns[index].finish is None:
                 if index not in batch:
                     batch[index] = Step(index)
-                _take(batch[index], turns[index], event)
+                _take(batch[index], self._turns[index], event)
         for index, step in batch.items():
-            if step.events and index not in started:
-                started.add(index)
-                if index % n == 0:
-                    usage.n_cached += step.events[0].n_cached
-                    meter.cached(step.events[0].n_cached)
-            usage.n_output += len(step.events)
-            meter.tokens(index, len(step.events), step.finish)
+            if step.events and index not in self._started:
+                self._start(index, step.events[0])
+            self._usage.n_output += len(step.events)
+            self._meter.tokens(index, len(step.events), step.finish)
             if step.finish is not None:
-                n_open -= 1
-                answering.cancel(index)  # it may not know: a stop string ends an answer here
-        if batch:
-            yield list(batch.values())
+                self._n_open -= 1
+                self.answering.cancel(index)  # it may not know: a stop string ends an answer here
+        return list(batch.values())
+
+    def _start(self, index: int, first: TokenEvent) -> None:
+        self._started.add(index)
+        if index % self._n == 0:
+            self._usage.n_cached += first.n_cached
+            self._meter.cached(first.n_cached)
 
 
 def _take(step: Step, turn: Turn, event: Event) -> None:
