@@ -114,7 +114,7 @@ def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     def pieces(tensor: Tensor) -> list[memoryview]:
         return [np.ascontiguousarray(tensor.detach().float().cpu().numpy(), "<f4").data]
 
-    new = (NewTensor(name, QType.F32, tuple(t.shape), partial(pieces, t)) for name, t in tensors.items())
+    new = [NewTensor(name, QType.F32, tuple(t.shape), partial(pieces, t)) for name, t in tensors.items()]
     write_safetensors(path, new)
     with path.open("rb+") as file:
         os.fsync(file.fileno())
