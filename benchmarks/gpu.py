@@ -143,7 +143,7 @@ def attentions(shape: ModelShape) -> None:
 
 def models(name: str, kind: str, batches: list[int], depth: int, n_steps: int, compiled: bool) -> None:
     """Steps of one token a sequence through the engine's own runner, ids on the card; prompts; the same in torch."""
-    shape, copied, ops = SHAPES[name], copy_speed(), CudaOps()
+    shape, copied, ops = SHAPES[name], copy_speed(), CudaOps(dtype=None if INTERPRETED else torch.bfloat16)
     for n in batches:
         model = OurModel(shape, kind, ops, n, depth, n_steps)
         model.start()

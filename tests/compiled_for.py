@@ -36,7 +36,7 @@ class Compiled:
     tensor_cores: frozenset[str]
 
 
-class _Driver:
+class Driver:
     def __init__(self, capability: int) -> None:
         self._target = GPUTarget("cuda", capability, 32)
 
@@ -64,7 +64,7 @@ def compiling(capability: int) -> Iterator[list[Compiled]]:
             listed.append(_examine(kernel))
         return kernel
 
-    triton.runtime.driver.set_active(_Driver(capability))
+    triton.runtime.driver.set_active(Driver(capability))
     JITFunction.run = compile_only
     try:
         yield listed

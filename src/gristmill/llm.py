@@ -162,7 +162,6 @@ class LLM:
             eos_ids=self._eos_ids,
             speculate=LONGEST if speculate is True else speculate,
             replay=replay,
-            warm=on_card,
         )
         self._engine: Engine | None = Engine(decoder, self._ops, settings, kv_plan, kv_type, self._guide_of(), small)
 

@@ -272,6 +272,9 @@ class Batch:
     listed_counts  int32 [N]       prompt alone, n for one that is n times in the answer
     listed_bias    float32 [N]
     masks          uint32 [R, ceil(vocab_size / 32)]  bit i % 32 of word i // 32 allows id i
+    n_padding      so many sequences at the end, of one token each, stand for nothing: they do as the first one, but
+                   their slots are -1, so that they write nothing, and their seq_lens 0, so that they read nothing. S, T
+                   and R count them
     """
 
     tokens: Any
@@ -293,6 +296,7 @@ class Batch:
     listed_counts: Any
     listed_bias: Any
     masks: Any
+    n_padding: int = 0
 
 
 class TokenEvent(NamedTuple):

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from engine_models import checkpoint
 from instruction_sets import isas
+from late_ops import LateOps
 
 from gristmill.engine.adjust import Adjuster, needs_adjusting
 from gristmill.engine.draft_model import DraftModel
@@ -56,6 +57,7 @@ class Way:
     replay: str = "off"
     speculate: bool = False
     draft: bool = False  # the model guesses for itself, so that most guesses are right
+    ahead: bool = False  # steps are begun before what the one before them chose is looked at
     arrivals: int | None = None  # seed of the steps between one request and the next; None: all at once
 
 
@@ -109,7 +111,7 @@ class Crowd:
     def __init__(self, path: Path, way: Way, kv_type: str = "f16", answers: Answers | None = None) -> None:
         self.way = way
         self._answers = answers or {}
-        self.ops = CpuOps(way.threads, way.isa)
+        self.ops = LateOps(way.threads, way.isa) if way.ahead else CpuOps(way.threads, way.isa)
         self.decoder = build(open_checkpoint(path), self.ops)
         self.windows = windows_of(self.decoder.config)
         kv = allocate(self.ops, self.decoder.config, [way.n_blocks] * len(self.windows), kv_type)
@@ -256,6 +258,8 @@ GOING_ON = {
     "together": Way(threads=2, replay="check"),
     "short of blocks": Way(n_blocks=9, step_tokens=40, max_sequences=6, replay="check", arrivals=1),
     "without recordings": Way(threads=2, n_blocks=9, max_sequences=3, replay="off", arrivals=2),
+    "ahead": Way(threads=2, replay="on", ahead=True),
+    "ahead and short of blocks": Way(n_blocks=9, step_tokens=40, max_sequences=6, ahead=True, replay="on", arrivals=1),
 }
 
 
@@ -266,23 +270,29 @@ def test_nor_where_steps_go_on_by_themselves(
     folder: Path, model: str, qtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Requests that want nothing but tokens, long enough for several blocks and wider block tables."""
-    path, n_gone_on, go_on = checkpoint(folder, model, qtype), [0], Runner.go_on
+    path, n_gone_on = checkpoint(folder, model, qtype), {"go_on": 0, "begin": 0}
 
-    def counted(self: Runner, *args: Any) -> Any:
-        n_gone_on[0] += 1
-        return go_on(self, *args)
+    def counted(name: str) -> Any:
+        method = getattr(Runner, name)
 
-    monkeypatch.setattr(Runner, "go_on", counted)
+        def count(self: Runner, *args: Any) -> Any:
+            n_gone_on[name] += 1
+            return method(self, *args)
+
+        return count
+
+    for name in n_gone_on:
+        monkeypatch.setattr(Runner, name, counted(name))
     requests = []
     for i, request in enumerate(requests_of(200, seed=3, n=12)):
         params = SamplingParams(temperature=i % 3 / 2, seed=i, max_tokens=20 + 3 * i, stop_token_ids=(i,))
         requests.append(replace(request, params=params, rows_from=0))
     expected = alone(path, requests)
     for name, way in GOING_ON.items():
-        n_gone_on[0] = 0
+        n_gone_on |= dict.fromkeys(n_gone_on, 0)
         crowd = Crowd(path, way)
         assert crowd.run(requests) == expected, name
-        assert n_gone_on[0] > 5, name
+        assert n_gone_on["begin" if way.ahead else "go_on"] > 5, name
 
 
 def test_the_comparison_can_fail(folder: Path) -> None:

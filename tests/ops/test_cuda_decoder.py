@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import fields
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,13 @@ pytest.importorskip("triton", reason="the GPU's kernels are Triton's")
 
 import small_model
 from click.testing import CliRunner
+from device import batch_on, off
 from engine_models import checkpoint
 from numpy.typing import NDArray
 
 from gristmill import LLM
 from gristmill.cli.main import main
+from gristmill.engine.adjust import Adjuster
 from gristmill.engine.batch import build
 from gristmill.engine.runner import Runner
 from gristmill.engine.scheduler import Part
@@ -32,10 +34,10 @@ from gristmill.formats.open import open_checkpoint
 from gristmill.formats.quantize import quantize_type
 from gristmill.kv.cache import allocate, windows_of
 from gristmill.models.build import build as build_decoder
-from gristmill.ops import cuda
 from gristmill.ops.cuda import CudaOps
 from gristmill.ops.interface import BLOCK_SIZE, Ops
 from gristmill.ops.reference import ReferenceOps
+from gristmill.ops.triton import staging
 from gristmill.ops.triton.common import INTERPRETED
 from gristmill.types import Batch, SamplingParams
 
@@ -134,34 +136,68 @@ def test_texts_are_those_of_the_cpu(folder: Path, model: str) -> None:
             assert all(abs(ours[i].logprob - theirs[i].logprob) < 1e-4 for i in ours)
 
 
-def test_a_step_goes_on_by_itself(folder: Path) -> None:
-    """Chosen ids feed the next step on the device: as if each batch were built anew, into new blocks too."""
+WAYS = ("as it is", "padded", "going on", "ahead")
+
+
+def test_recorded_steps(folder: Path) -> None:
+    """Padded, replayed, fed on the device with the ids that they chose, into new blocks too: bit for bit as without."""
     path = checkpoint(folder, "gpt-oss-tiny", "F32")
-    texts = []
-    for goes_on in (False, True):
-        machine = Machine(path, CudaOps())
-        crowd = [machine.sequence([7] * 14, GREEDY), machine.sequence([30] * 14, SAMPLED)]
+    texts, logits, caches = ([] for _ in range(3))
+    for way in WAYS:
+        ops = CudaOps()
+        machine = Machine(path, ops)
+        crowd = [machine.sequence([7 + i] * 15, SAMPLED if i else GREEDY) for i in range(3)]
         for s in crowd:
-            s.n_computed = 13  # what came before is whatever the cache was made with: the same for both
+            s.n_computed = 14  # what came before is whatever the cache was made with: the same for all
         for layer in machine.runner._kv.layers:
             for cache in layer:
                 cache.zero_()
-        for step in range(5):
-            blocks = [[s.block_ids[0][s.n_computed // BLOCK_SIZE] for s in crowd] for _ in range(machine.n_groups)]
-            begun = blocks if crowd[0].n_computed % BLOCK_SIZE == 0 else [[]] * machine.n_groups
+        if way == "as it is":
+            ops.batch_sizes = ()
+        for step in range(4):
+            begun = [[s.block_ids[0][1] for s in crowd] if step == 2 else []] * machine.n_groups
 
-            def batch(crowd: list[Sequence] = crowd, ops: Ops = machine.ops) -> Batch:
+            def batch(crowd: list[Sequence] = crowd, ops: Ops = ops) -> Batch:
                 return build([Part(s, 1, 1) for s in crowd], ops)
 
-            if goes_on and step:
-                ids, _ = machine.runner.go_on(begun, crowd[0].n_computed // BLOCK_SIZE + 1, batch)
-            else:
+            if way == "as it is" or way == "padded" or not step:
                 ids, _ = machine.runner.step(batch())
+            elif way == "going on":
+                ids, _ = machine.runner.go_on(begun, 2, batch)
+            else:
+                assert machine.runner.begin(begun, 2)
+                ids = machine.runner.finish()
+            assert len(ids) == 3
             for s, token_id in zip(crowd, ids, strict=True):
                 s.n_computed += 1
                 s.tokens.append(token_id)
+        (recording,) = machine.runner._recordings.values()
+        assert len(recording.batch.tokens) == (3 if way == "as it is" else 4)
         texts.append([s.tokens for s in crowd])
-    assert texts[0] == texts[1]
+        logits.append(ops.get(recording.logits)[:3])
+        caches.append([ops.get(part) for layer in machine.runner._kv.layers for part in layer])
+    for way, text, last, cache in zip(WAYS, texts, logits, caches, strict=True):
+        assert text == texts[0], way
+        np.testing.assert_array_equal(last, logits[0], way)
+        np.testing.assert_array_equal(cache, caches[0], way)
+
+
+def test_padding_is_the_first_sequence_again(folder: Path) -> None:
+    """So that it goes to experts that are read anyway, and what changes logits is no part of a recording."""
+    machine = Machine(checkpoint(folder, "gpt-oss-tiny", "F32"), CudaOps())
+    sequences = [machine.sequence([7 + i] * 3, GREEDY) for i in range(3)]
+    machine.step([(s, 2) for s in sequences])
+    batch = build([Part(s, 1, 1) for s in sequences], machine.ops)
+    assert batch.n_padding == 1
+    chosen, logits = machine.runner.step(batch)
+    assert len(chosen) == 3
+    np.testing.assert_array_equal(off(logits)[3], off(logits)[0])
+    params = SamplingParams(temperature=0, logit_bias={9: 100.0})
+    adjuster = Adjuster(params, (), machine.vocab_size, None)
+    biased = build([Part(s, 1, 1) for s in sequences], machine.ops, {0: adjuster})  # all of them have this number
+    assert machine.runner.step(biased)[0] == [9, 9, 9]
+    assert machine.runner.step(batch)[0] == chosen
+    assert len(machine.runner._recordings) == 1
 
 
 @pytest.mark.parametrize("n", [1, 5])
@@ -177,13 +213,7 @@ def test_advance(n: int) -> None:
     )  # fmt: skip
     ids, n_begun = rng.integers(500, size=n).astype(np.int32), int(((positions + 1) % BLOCK_SIZE == 0).sum())
     begun = [list(range(100, 100 + n_begun)), list(range(200, 200 + n_begun))]
-    ops = CudaOps()
-    on_device = Batch(
-        *(
-            tuple(map(ops.array, v)) if isinstance(v, tuple) else ops.array(v)
-            for v in (getattr(batch, field.name) for field in fields(batch))
-        )
-    )
+    ops, on_device = CudaOps(), batch_on(deepcopy(batch))
     ops.advance(on_device, ops.array(ids), begun)
     ReferenceOps().advance(batch, ids, begun)
     for name in ("tokens", "positions", "seq_lens", "next_positions"):
@@ -219,11 +249,11 @@ def test_bytes_go_through_two_buffers(n: int, monkeypatch: pytest.MonkeyPatch) -
 
         def synchronize(self) -> None: ...
 
-    monkeypatch.setattr(cuda, "_STAGED", 10)
+    monkeypatch.setattr(staging, "_STAGED", 10)
     monkeypatch.setattr(torch.cuda, "Event", Event)
     data = np.random.default_rng(n).integers(256, size=n, dtype=np.uint8)
     data.flags.writeable = False  # as a file's map is
-    np.testing.assert_array_equal(cuda._Staging(torch.device("cpu"))(data).numpy(), data)
+    np.testing.assert_array_equal(staging.Staging(torch.device("cpu"))(data).numpy(), data)
 
 
 def test_a_card_that_is_not_there() -> None:

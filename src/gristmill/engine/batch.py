@@ -18,7 +18,8 @@ _NONE: Mapping[int, Adjuster] = {}
 
 
 def build(parts: Many[Part], ops: Ops, adjusters: Mapping[int, Adjuster] = _NONE) -> Batch:
-    """One flat batch of all parts in order. Their blocks must have been allocated.
+    """One flat batch of all parts in order. Their blocks must have been allocated. Of single tokens, padded to one of
+    `ops.batch_sizes`.
 
     adjusters  by request id, of those whose logits are to be changed
     """
@@ -36,6 +37,13 @@ def build(parts: Many[Part], ops: Ops, adjusters: Mapping[int, Adjuster] = _NONE
         lens.append(end)
     groups = range(len(parts[0].sequence.block_ids))
     wanting = [part.sequence for part in parts for _ in range(part.n_logits)]
+    n_padding = _padding(parts, ops.batch_sizes)
+    if n_padding:
+        tokens += tokens[:1] * n_padding
+        positions += positions[:1] * n_padding
+        starts += range(len(parts) + 1, len(tokens) + 1)
+        rows += range(len(parts), len(tokens))
+        wanting += wanting[:1] * n_padding
     params = [s.params for s in wanting]
 
     def array(values: Iterable[Any], kind: type) -> Any:
@@ -44,10 +52,10 @@ def build(parts: Many[Part], ops: Ops, adjusters: Mapping[int, Adjuster] = _NONE
     return Batch(
         tokens=array(tokens, np.int32),
         positions=array(positions, np.int32),
-        slots=tuple(array(_slots(parts, lens, group), np.int32) for group in groups),
+        slots=tuple(array(_slots(parts, lens, group) + [-1] * n_padding, np.int32) for group in groups),
         query_start=array(starts, np.int32),
-        seq_lens=array(lens, np.int32),
-        block_tables=tuple(ops.array(_tables(parts, lens, group, ops.least_blocks)) for group in groups),
+        seq_lens=array(lens + [0] * n_padding, np.int32),
+        block_tables=tuple(ops.array(_tables(parts, lens, group, ops.least_blocks, n_padding)) for group in groups),
         sample_rows=array(rows, np.int32),
         temperature=array([p.temperature for p in params], np.float32),
         top_k=array([p.top_k for p in params], np.int32),
@@ -55,8 +63,16 @@ def build(parts: Many[Part], ops: Ops, adjusters: Mapping[int, Adjuster] = _NONE
         min_p=array([p.min_p for p in params], np.float32),
         seeds=array([s.seed for s in wanting], np.uint64),
         next_positions=array([positions[row] + 1 for row in rows], np.int64),
-        **_adjustments(parts, adjusters, ops),
+        **_adjustments(parts, adjusters, ops, n_padding),
+        n_padding=n_padding,
     )
+
+
+def _padding(parts: Many[Part], sizes: tuple[int, ...]) -> int:
+    """How many sequences are missing to the next size, where each part is one token."""
+    if not sizes or any(part.n_tokens != 1 or part.n_logits != 1 for part in parts):
+        return 0
+    return next((size - len(parts) for size in sizes if size >= len(parts)), 0)
 
 
 def _slots(parts: Many[Part], lens: list[int], group: int) -> list[int]:
@@ -67,22 +83,22 @@ def _slots(parts: Many[Part], lens: list[int], group: int) -> list[int]:
     return slots
 
 
-def _tables(parts: Many[Part], lens: list[int], group: int, least: int) -> NDArray[np.int32]:
+def _tables(parts: Many[Part], lens: list[int], group: int, least: int, n_padding: int) -> NDArray[np.int32]:
     width = max(least, 1 << (-(-max(lens) // BLOCK_SIZE) - 1).bit_length())  # few widths, so that steps have few shapes
-    tables = np.zeros((len(parts), width), np.int32)
-    for table, part, n in zip(tables, parts, lens, strict=True):
+    tables = np.zeros((len(parts) + n_padding, width), np.int32)
+    for table, part, n in zip(tables, parts, lens, strict=False):
         n_blocks = -(-n // BLOCK_SIZE)
         table[:n_blocks] = part.sequence.block_ids[group][:n_blocks]
     return tables
 
 
-def _adjustments(parts: Many[Part], adjusters: Mapping[int, Adjuster], ops: Ops) -> dict[str, Any]:
+def _adjustments(parts: Many[Part], adjusters: Mapping[int, Adjuster], ops: Ops, n_padding: int) -> dict[str, Any]:
     """The arrays of a batch that change logits, without elements where no row asks for them."""
     penalties, start = list[tuple[float, float, float]](), list[int]()
     ids, counts, bias = list[int](), list[int](), list[float]()
     masks = np.zeros((0, 0), np.uint32)
     if any(part.n_logits and part.sequence.request_id in adjusters for part in parts):
-        n_rows, start = sum(part.n_logits for part in parts), [0]
+        n_rows, start = sum(part.n_logits for part in parts) + n_padding, [0]
         for part in parts:
             p, adjuster = part.sequence.params, adjusters.get(part.sequence.request_id)
             for n_drafts in _drafts_before(part):
@@ -94,6 +110,8 @@ def _adjustments(parts: Many[Part], adjusters: Mapping[int, Adjuster], ops: Ops)
                             masks = np.full((n_rows, len(adjuster.masks[0])), 2**32 - 1, np.uint32)
                         masks[len(start) - 1] = adjuster.masks[n_drafts]
                 start.append(len(ids))
+        penalties += [(1.0, 0.0, 0.0)] * n_padding
+        start += [len(ids)] * n_padding
         padding = (
             (1 << (len(ids) - 1).bit_length()) - len(ids) if ids else 0
         )  # few sizes, so that steps have few shapes

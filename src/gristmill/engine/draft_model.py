@@ -9,6 +9,7 @@ from gristmill.engine.batch import build
 from gristmill.engine.runner import Runner
 from gristmill.engine.scheduler import Part
 from gristmill.engine.sequence import Sequence
+from gristmill.engine.warm import Warmer
 from gristmill.kv.cache import KvPlan, allocate, windows_of
 from gristmill.models.decoder import Decoder
 from gristmill.ops.interface import BLOCK_SIZE, Ops
@@ -43,9 +44,12 @@ class DraftModel:
         self._ops = ops
         self._step_tokens = step_tokens
         self._n_groups = len(windows_of(decoder.config))  # all in the blocks of full attention
-        n_blocks = [kv_plan.n_blocks[0]] * self._n_groups
-        self._runner = Runner(decoder, ops, allocate(ops, decoder.config, n_blocks, kv_type), replay)
+        self._n_blocks = (kv_plan.n_blocks[0],) * self._n_groups
+        self._runner = Runner(decoder, ops, allocate(ops, decoder.config, self._n_blocks, kv_type), replay)
         self._states: dict[int, _State] = {}
+
+    def warmer(self, vocab_size: int, max_sequences: int, max_context: int) -> Warmer:
+        return Warmer(self._runner, self._ops, self._n_blocks, vocab_size, max_sequences, max_context)
 
     def propose(self, sequences: Iterable[Sequence], most: int) -> None:
         """Sets the drafts of sequences with one token left to compute: up to `most`, as far as their blocks reach."""

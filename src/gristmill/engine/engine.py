@@ -18,7 +18,7 @@ from gristmill.engine.runner import Runner
 from gristmill.engine.scheduler import QueueFullError, Scheduler
 from gristmill.engine.sequence import Sequence
 from gristmill.engine.telling import Sink
-from gristmill.engine.warm import warm
+from gristmill.engine.warm import Progress, Warmer
 from gristmill.kv.cache import KvPlan, allocate
 from gristmill.kv.pool import BlockPool
 from gristmill.models.decoder import Decoder
@@ -48,7 +48,6 @@ class EngineSettings:
     eos_ids        end an answer unless ignore_eos
     speculate      tokens that n-grams of a text may guess at a time; 0: they guess none
     replay         as Runner
-    warm           run steps of every kind before the first request
     """
 
     max_context: int
@@ -58,7 +57,6 @@ class EngineSettings:
     eos_ids: tuple[int, ...] = ()
     speculate: int = 0
     replay: str = "on"
-    warm: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +76,7 @@ class Engine:
 
     draft     a smaller model of the same vocabulary that guesses tokens ahead
     guide_of  makes the guide of a request with structured output; None where the model has no vocabulary
+    warming   called with (steps done, steps in all) where the backend needs to be warmed before the first request
     """
 
     def __init__(
@@ -89,14 +88,13 @@ class Engine:
         kv_type: str,
         guide_of: Callable[[SamplingParams], Mask] | None = None,
         draft: Decoder | None = None,
+        warming: Progress | None = None,
     ) -> None:
         self.config = decoder.config
         self.settings = settings
         self._eos_ids = frozenset(settings.eos_ids)
         self._guide_of = guide_of
         runner = Runner(decoder, ops, allocate(ops, decoder.config, kv_plan.n_blocks, kv_type), settings.replay)
-        if settings.warm:
-            warm(runner, ops, len(kv_plan.n_blocks), min(kv_plan.n_blocks), settings.max_sequences)
         self._pools = [BlockPool(n) for n in kv_plan.n_blocks]
         self._scheduler = Scheduler(
             self._pools,
@@ -108,6 +106,11 @@ class Engine:
         guesser = None
         if draft is not None:
             guesser = DraftModel(draft, ops, kv_plan, kv_type, settings.step_tokens, settings.replay)
+        if ops.needs_warming:
+            sizes = decoder.config.vocab_size, settings.max_sequences, settings.max_context
+            Warmer(runner, ops, kv_plan.n_blocks, *sizes).run(warming)
+            if guesser is not None:
+                guesser.warmer(*sizes).run(warming)
         self._loop: Loop | None = Loop(self._scheduler, runner, ops, guesser)
         self._orders: SimpleQueue[Order] = SimpleQueue()
         self._ids = count()

@@ -17,7 +17,7 @@ from gristmill.engine.runner import Runner
 from gristmill.engine.scheduler import Part, Scheduler
 from gristmill.engine.sequence import Sequence
 from gristmill.engine.telling import Followers, Sink, Teller
-from gristmill.ops.interface import BLOCK_SIZE, Ops
+from gristmill.ops.interface import BLOCK_SIZE, Begun, Ops
 from gristmill.types import (
     Answer,
     Batch,
@@ -93,6 +93,7 @@ class Loop:
         self.n_steps = 0
         self._followers = Followers(())  # of these, those that are told each token
         self._teller = Teller()
+        self._in_flight = list[Part]()  # of a step that was begun and not finished
 
     @property
     def has_work(self) -> bool:
@@ -132,31 +133,67 @@ class Loop:
         self._teller.flush()
 
     def step(self) -> None:
-        """Compute the next tokens of everything that runs. An error ends the requests of the step and no others."""
+        """Compute the next tokens of everything that runs. An error ends the requests of the step and no others.
+
+        Where the backend computes beside this thread, steps that go on overlap: the next one is begun before what the
+        last one chose is looked at, and what it computed for those who end with that is passed over.
+        """
         self.n_steps += 1
         self._step()
         self._teller.flush()
 
     def _step(self) -> None:
+        if self._in_flight:
+            self._overlap(self._in_flight)
+            return
         drafted = self._draft()
         plain = self._singles is not None and not drafted and not self._adjusters
         begun = self.scheduler.go_on() if plain else None
         parts = self._singles if begun is not None else self._mask(self.scheduler.schedule())
         assert parts is not None
         try:
+            if begun is not None and self._begin(begun, 0):
+                self._in_flight = parts
+                return
             ids, computed = self._go_on(parts, begun) if begun is not None else ([], self._compute(parts))
             logprobs = self._logprobs(computed)
         except Exception as error:
-            _log.exception("a step of %d requests failed", len(parts))
-            self._runner.forget()
-            self._singles = None
-            for part in parts:
-                self._fail(part.sequence.request_id, error)
+            self._fail_step(parts, error)
             return
         if ids:
             self._take(ids)
         else:
             self._update(computed, logprobs)
+
+    def _overlap(self, parts: list[Part]) -> None:
+        """Ends the step in flight. Begins the next one before that, where it is certain which one that is."""
+        begun = self.scheduler.go_on_ahead()
+        try:
+            ahead = begun is not None and self._begin(begun, 1)
+            ids = self._runner.finish()
+        except Exception as error:
+            self._fail_step(parts, error)
+            return
+        self._in_flight = parts if ahead else []
+        if self.scheduler.is_steady:
+            self._take(ids)
+        else:  # somebody left meanwhile
+            self.scheduler.settle()
+            self._update(_split(parts, ids, None), {})
+
+    def _begin(self, begun: list[Sequence], n_ahead: int) -> bool:
+        """One more token of each sequence, without waiting for it. n_ahead: steps in flight before it."""
+        looked_at = self._adjusters or self._lookups or self._scored or self._draft_model is not None
+        if looked_at or not self._ops.runs_ahead:
+            return False
+        return self._runner.begin(*self._blocks(begun, n_ahead))
+
+    def _fail_step(self, parts: list[Part], error: Exception) -> None:
+        _log.error("a step of %d requests failed", len(parts), exc_info=error)
+        self._runner.forget()
+        self._singles, self._in_flight = None, []
+        for part in parts:
+            self._fail(part.sequence.request_id, error)
 
     def _update(self, computed: list[Computed], logprobs: dict[int, TokenEvent]) -> None:
         updates = self.scheduler.update([each.part for each in computed], [each.chosen for each in computed])
@@ -169,16 +206,19 @@ class Loop:
 
     def _go_on(self, parts: list[Part], begun: list[Sequence]) -> tuple[list[int], list[Computed]]:
         """One more token of each sequence: the ids, or where there is more to tell than these, what was computed."""
-        blocks, n_blocks = self._none_begun, 0
-        if begun:
-            places = [sequence.n_computed // BLOCK_SIZE for sequence in begun]
-            blocks = [[s.block_ids[group][i] for s, i in zip(begun, places, strict=True)] for group in self._groups]
-            n_blocks = max(places) + 1
-        ids, logits = self._runner.go_on(blocks, n_blocks, self._rebuild)
+        ids, logits = self._runner.go_on(*self._blocks(begun, 0), self._rebuild)
         if not self._scored:
             return ids, []
         self.scheduler.settle()
         return [], _split(parts, ids, logits)
+
+    def _blocks(self, begun: list[Sequence], n_ahead: int) -> tuple[Begun, int]:
+        """(of each group the blocks that these begin, how many blocks the longest has then)."""
+        if not begun:
+            return self._none_begun, 0
+        places = [(len(sequence.tokens) - 1 + n_ahead) // BLOCK_SIZE for sequence in begun]
+        blocks = [[s.block_ids[group][i] for s, i in zip(begun, places, strict=True)] for group in self._groups]
+        return blocks, max(places) + 1
 
     def _rebuild(self) -> Batch:
         """The batch of a step that goes on, from nothing."""
@@ -264,7 +304,7 @@ class Loop:
             self._none_begun = [[] for _ in self._groups]
             ids, logits = self._runner.step(batch)
             computed += _split(others, ids, logits)
-            if len(parts) == len(batch.tokens) == len(ids):
+            if len(parts) == len(batch.tokens) - batch.n_padding == len(ids):
                 self._singles, self._followers = parts, self._following(parts)
         if hidden:
             rows = self._runner.hidden(build(hidden, self._ops))

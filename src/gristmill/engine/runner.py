@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gristmill.kv.cache import KvCache
 from gristmill.models.decoder import Decoder
-from gristmill.ops.interface import Array, Begun, Ops
+from gristmill.ops.interface import Ahead, Array, Begun, Continuation, Ops
 from gristmill.types import Batch
 
 REPLAY = ("on", "off", "check")
@@ -20,7 +20,7 @@ MAX_RECORDED_TOKENS = 64
 """Steps of more tokens compute for so long that recording them gains nothing."""
 MAX_RECORDINGS = 64
 
-_FIELDS = tuple(field.name for field in fields(Batch))
+_FIELDS = tuple(field.name for field in fields(Batch) if field.name != "n_padding")
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class Recording:
     logits: Array  # [R, vocab_size]
     again: Callable[[], None]
     n_blocks: int  # of a sequence at most
-    go_on: Callable[[Begun], list[int]] | None = None
+    go_on: Continuation | Ahead | None = None
 
 
 class Runner:
@@ -44,6 +44,9 @@ class Runner:
 
     replay  on: a step whose arrays have shapes that were seen before is replayed. off: every step runs operation by
             operation, which is what a step means. check: both, and RuntimeError where a single bit differs
+
+    On backends with `batch_sizes` what changes logits is no part of a recording: tokens are chosen again where a row
+    asks for it.
     """
 
     def __init__(self, decoder: Decoder, ops: Ops, kv: KvCache, replay: str = "on") -> None:
@@ -55,29 +58,32 @@ class Runner:
         self._replay = replay
         self._recordings: OrderedDict[tuple[int, ...], Recording] = OrderedDict()
         self._last: Recording | None = None  # the step before, where `step` ran a recorded one
+        self._n_padding = 0  # of that
 
     def forward(self, batch: Batch) -> NDArray[np.float32]:
-        """Logits [R, vocab_size]."""
+        """Logits [R, vocab_size], without padding."""
         logits: NDArray[np.float32] = self._ops.get(self._decoder.forward(self._ops, batch, self._kv))
-        return logits
+        return logits[: len(logits) - batch.n_padding]
 
-    def hidden(self, batch: Batch) -> NDArray[np.float32]:
-        """What the head would read: [R, d_model]."""
-        hidden: NDArray[np.float32] = self._ops.get(self._decoder.hidden(self._ops, batch, self._kv))
-        return hidden
+    def hidden(self, batch: Batch) -> Array:
+        """What the head would read: [R, d_model] on the backend. Padding comes last."""
+        return self._decoder.hidden(self._ops, batch, self._kv)
 
     def step(self, batch: Batch) -> tuple[list[int], Array]:
-        """(the chosen id of each sampled row, logits [R, vocab_size] that hold until the next step)."""
-        n_tokens = len(batch.tokens)  # prompts come in too many lengths to be worth a recording each
+        """(the chosen id of each sampled row, logits [R, vocab_size] that hold until the next step). Padding is left
+        out of the ids, and comes last among the logits."""
         self._last = None
-        if self._replay == "off" or n_tokens > MAX_RECORDED_TOKENS or n_tokens != len(batch.sample_rows):
+        if self._replay == "off" or not self._is_worth_recording(batch):
             ids, logits = self._eager(batch)
         else:
-            recording = self._run_recorded(batch)
+            adjusted = bool(self._ops.batch_sizes and (len(batch.listed_start) or len(batch.masks)))
+            recording = self._run_recorded(_unadjusted(batch) if adjusted else batch)
             ids, logits = recording.ids, recording.logits
-            self._last = recording
-        chosen: list[int] = self._ops.get(ids).tolist()
-        return chosen, logits
+            if adjusted:
+                ids = self._ops.sample(logits, batch)
+            else:
+                self._last, self._n_padding = recording, batch.n_padding
+        return _without_padding(self._ops.get(ids).tolist(), batch.n_padding), logits
 
     def go_on(self, begun: Begun, n_blocks: int, build: Callable[[], Batch]) -> tuple[list[int], Array]:
         """The step after the last one, if that was of one token of each sequence and so is this one: the same as
@@ -88,17 +94,47 @@ class Runner:
         recording = self._last
         if recording is None or n_blocks > recording.n_blocks:
             return self.step(build())
-        if recording.go_on is None:
-            recording.go_on = self._ops.continuation(recording.batch, recording.ids, recording.again)
-        ids = recording.go_on(begun)
+        ids = self._continuation(recording)(begun)
         if self._replay == "check":
             self._compare(recording, build())
-        return ids, recording.logits
+        return _without_padding(ids, self._n_padding), recording.logits
+
+    def begin(self, begun: Begun, n_blocks: int) -> bool:
+        """`go_on` on a backend that `runs_ahead`, without waiting: `finish` gives the ids, in the order in which steps
+        were begun, at most two of them before one is finished. False, and nothing is done, where only `go_on` will do.
+        """
+        recording = self._last
+        if recording is None or n_blocks > recording.n_blocks or self._replay != "on":
+            return False
+        self._ahead(recording).begin(begun)
+        return True
+
+    def finish(self) -> list[int]:
+        """What the step begun first chose, once it has done so."""
+        assert self._last is not None
+        return _without_padding(self._ahead(self._last).finish(), self._n_padding)
 
     def forget(self) -> None:
         """Drop what was recorded, after a step that failed."""
         self._recordings.clear()
         self._last = None
+
+    def _is_worth_recording(self, batch: Batch) -> bool:
+        n_tokens = len(batch.tokens)  # prompts come in too many lengths
+        if n_tokens != len(batch.sample_rows):
+            return False
+        if self._ops.batch_sizes:
+            return n_tokens == len(batch.seq_lens) and n_tokens in self._ops.batch_sizes
+        return n_tokens <= MAX_RECORDED_TOKENS
+
+    def _continuation(self, recording: Recording) -> Continuation:
+        if recording.go_on is None:
+            recording.go_on = self._ops.continuation(recording.batch, recording.ids, recording.again)
+        return recording.go_on
+
+    def _ahead(self, recording: Recording) -> Ahead:
+        assert self._ops.runs_ahead
+        return cast(Ahead, self._continuation(recording))
 
     def _eager(self, batch: Batch) -> tuple[Array, Array]:
         logits = self._decoder.forward(self._ops, batch, self._kv)
@@ -111,7 +147,7 @@ class Runner:
         if recording is None:
             recording = self._record(batch)
             self._recordings[shapes] = recording
-            if len(self._recordings) > MAX_RECORDINGS:
+            if len(self._recordings) > MAX_RECORDINGS and not self._ops.batch_sizes:  # these are few by themselves
                 self._recordings.popitem(last=False)
         else:
             self._recordings.move_to_end(shapes)
@@ -127,7 +163,8 @@ class Runner:
             return self._ops.array(np.array(self._ops.get(array)))
 
         values = (getattr(batch, name) for name in _FIELDS)
-        own = Batch(*(tuple(map(copy, value)) if isinstance(value, tuple) else copy(value) for value in values))
+        copies: list[Any] = [tuple(map(copy, value)) if isinstance(value, tuple) else copy(value) for value in values]
+        own = Batch(*copies)
         (ids, logits), again = self._ops.capture(lambda: self._eager(own))
         return Recording(own, _arrays(own), ids, logits, again, own.block_tables[0].shape[1])
 
@@ -136,6 +173,16 @@ class Runner:
         same = np.array_equal(logits.view(np.uint32), self._ops.get(recording.logits).view(np.uint32))
         if not same or not np.array_equal(ids, self._ops.get(recording.ids)):
             raise RuntimeError(f"a replayed step of {len(batch.tokens)} tokens differs from the same step run eagerly")
+
+
+def _unadjusted(batch: Batch) -> Batch:
+    """Without what changes logits."""
+    names = ("penalties", "listed_start", "listed_ids", "listed_counts", "listed_bias")
+    return replace(batch, **{name: getattr(batch, name)[:0] for name in names}, masks=batch.masks[:0, :0])
+
+
+def _without_padding(ids: list[int], n_padding: int) -> list[int]:
+    return ids[: len(ids) - n_padding] if n_padding else ids
 
 
 def _arrays(batch: Batch) -> tuple[Array, ...]:

@@ -141,6 +141,23 @@ class Scheduler:
                 return None  # somebody must make room
         return self._steady.beginning
 
+    @property
+    def is_steady(self) -> bool:
+        """Whether the sequences of the last `go_on` are still those that run, so that `take` can be told their ids."""
+        return self._steady is not None and self._singles is not None
+
+    def go_on_ahead(self) -> list[Sequence] | None:
+        """`go_on` for the step after that, before `take` is told what it chose: as if no stop token was among that."""
+        if not self.is_steady or (self._waiting and not self._is_closed_to(self._waiting[0])):
+            return None
+        assert self._steady is not None
+        beginning = self._steady.beginning_after()
+        for sequence in beginning or ():
+            n_tokens = len(sequence.tokens)
+            if self._tables.extend(sequence, n_tokens + 1) == n_tokens:
+                return None
+        return beginning
+
     def take(self, ids: list[int]) -> list[Sequence]:
         """`update` after `go_on`: the id chosen for each sequence, in order. Returns those that it ended."""
         steady, ended = self._steady, list[Sequence]()

@@ -47,6 +47,13 @@ class Steady:
         n_steps = min(BLOCK_SIZE - n_computed % BLOCK_SIZE, sequence.max_tokens - len(sequence.tokens))
         self._due[self._n_steps + n_steps].add(row)
 
+    def beginning_after(self) -> list[Sequence] | None:
+        """Those that begin a block with the token after the one that `append` is told next; None where that one is the
+        last of some sequence."""
+        rows = sorted(self._due.get(self._n_steps + 1, ()))
+        sequences = [self.sequences[row] for row in rows]
+        return None if any(len(s.tokens) + 1 == s.max_tokens for s in sequences) else sequences
+
     def settle(self) -> None:
         """Brings every n_computed up to date."""
         for sequence in self.sequences:

@@ -1,33 +1,104 @@
-"""Steps of every kind before the first request, for backends that compile their kernels when they first need them."""
+"""Steps of every kind before the first request, for backends where the first of a kind takes long: what these compile
+and record need not be compiled and recorded while somebody waits."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import numpy as np
+
+from gristmill.engine.adjust import Adjuster
 from gristmill.engine.batch import build
 from gristmill.engine.runner import Runner
 from gristmill.engine.scheduler import Part
 from gristmill.engine.sequence import Sequence
 from gristmill.ops.interface import BLOCK_SIZE, Ops
-from gristmill.types import SamplingParams
+from gristmill.types import Batch, SamplingParams
 
-_GENERATING = (1, 2, 17, 33)
-"""Sequences of a step of one token each: kernels take them up to 1, 16, 32 and 64 at a time."""
+_PROMPTS = (65, 33, 17, 5, 4, 3, 2)
+"""Tokens of a prompt: one more than tiles hold, and few, which attention takes by their number."""
 
-_PROMPTS = (2, 3, 4, 65)
-"""Tokens of a prompt: few, which attention takes by their number, and more than kernels for few take."""
+_N_TOP = (0, 1, 33, 129)
+"""Likeliest tokens beside a token's own log-probability: none, few, many, more."""
 
-
-def warm(runner: Runner, ops: Ops, n_groups: int, n_blocks: int, max_sequences: int) -> None:
-    """What they write to the cache's first n_blocks is written again before it is read,
-    since no block has been handed out."""
-    for n in _GENERATING:
-        if n <= max(2, max_sequences):
-            runner.step(build([Part(_sequence(1, n_groups, n_blocks), 1, 1) for _ in range(n)], ops))
-    for n in _PROMPTS:
-        runner.step(build([Part(_sequence(n, n_groups, n_blocks), n, 1)], ops))
-    runner.forget()
+Progress = Callable[[int, int], None]
 
 
-def _sequence(n_tokens: int, n_groups: int, n_blocks: int) -> Sequence:
-    blocks = [i % n_blocks for i in range(-(-n_tokens // BLOCK_SIZE))]
-    params = SamplingParams(temperature=0.5, top_k=40, top_p=0.9, min_p=0.01)
-    return Sequence(0, [0] * n_tokens, n_tokens, params, 0, frozenset(), 1, block_ids=[blocks] * n_groups)
+class Warmer:
+    """runner, ops     what is to be warmed
+    n_blocks        of the cache in each group. What is written there is written again before it is read, as none of
+                    them has been handed out
+    vocab_size, max_sequences, max_context  of what is to come
+    """
+
+    def __init__(
+        self, runner: Runner, ops: Ops, n_blocks: tuple[int, ...], vocab_size: int, max_sequences: int, max_context: int
+    ) -> None:
+        self._runner, self._ops, self._n_blocks = runner, ops, n_blocks
+        self._vocab_size, self._max_sequences, self._max_context = vocab_size, max_sequences, max_context
+
+    def run(self, progress: Progress | None = None) -> None:
+        """progress(steps done, steps in all)."""
+        steps = [*self._prompts(), *self._generating(), self._go_on, self._adjusted, self._log_probabilities]
+        for i, step in enumerate(steps):
+            step()
+            if progress is not None:
+                progress(i + 1, len(steps))
+
+    def _prompts(self) -> Iterator[Callable[[], object]]:
+        for n in _PROMPTS:
+            if n <= self._max_context:
+                yield lambda n=n: self._runner.step(self._batch(n, n, 1))  # type: ignore[misc]
+
+    def _generating(self) -> Iterator[Callable[[], object]]:
+        """Every shape that is recorded, from the largest on: the others then fit the memory that it took."""
+        sizes = self._ops.batch_sizes or (1, 2)
+        most = next((size for size in sizes if size >= self._max_sequences), sizes[-1])
+        width = self._ops.least_blocks
+        widths = [width]
+        while width * BLOCK_SIZE < self._max_context:
+            width *= 2
+            widths.append(width)
+        for size in sorted((size for size in sizes if size <= most), reverse=True):
+            for width in reversed(widths):
+                yield partial(self._generate, min(width * BLOCK_SIZE, self._max_context), size)
+
+    def _generate(self, length: int, n_sequences: int) -> None:
+        self._runner.step(self._batch(length, 1, n_sequences))
+
+    def _go_on(self) -> None:
+        """The last of these once more."""
+        self._runner.go_on([[] for _ in self._n_blocks], 0, partial(self._batch, 1, 1, 1))
+
+    def _adjusted(self) -> None:
+        """Biases, and then a mask."""
+        adjuster = Adjuster(SamplingParams(logit_bias={0: 1.0}), (), self._vocab_size, None)
+        self._runner.step(self._batch(1, 1, 1, adjuster))
+        adjuster.masks.append(np.full(-(-self._vocab_size // 32), 2**32 - 1, np.uint32))
+        self._runner.step(self._batch(1, 1, 1, adjuster))
+
+    def _log_probabilities(self) -> None:
+        _, logits = self._runner.step(self._batch(1, 1, 1))
+        first = self._ops.array(np.zeros(1, np.int32))
+        rows = self._ops.take_rows(logits, first)
+        for n_top in _N_TOP:
+            for result in self._ops.logprobs(rows, first, min(n_top, self._vocab_size)):
+                self._ops.get(result)
+
+    def _batch(self, length: int, n_new: int, n_sequences: int, adjuster: Adjuster | None = None) -> Batch:
+        """Sequences that have `length` tokens once their last n_new are computed, whose logits are all wanted."""
+        places = range(-(-length // BLOCK_SIZE))
+        sequence = Sequence(
+            0,
+            [0] * length,
+            length,
+            SamplingParams(temperature=0.5, top_k=40, top_p=0.9, min_p=0.01),
+            0,
+            frozenset(),
+            1,
+            n_computed=length - n_new,
+            block_ids=[[i % n for i in places] for n in self._n_blocks],
+        )
+        parts = [Part(sequence, n_new, n_new)] * n_sequences
+        return build(parts, self._ops, {} if adjuster is None else {0: adjuster})

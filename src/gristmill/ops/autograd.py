@@ -52,6 +52,9 @@ class AutogradOps:
 
     name = "autograd"
     least_blocks = 1
+    batch_sizes: tuple[int, ...] = ()
+    runs_ahead = False
+    needs_warming = False
 
     def __init__(self, length: int = 1, device: str | torch.device = "cpu") -> None:
         self.length = length

@@ -37,6 +37,9 @@ class CpuOps:
 
     name = "cpu"
     least_blocks = 1
+    batch_sizes: tuple[int, ...] = ()
+    runs_ahead = False
+    needs_warming = False
 
     def __init__(self, n_threads: int | None = None, isa: str | None = None, n_exact: int = N_EXACT) -> None:
         if n_threads is not None and not 1 <= n_threads <= 1024:

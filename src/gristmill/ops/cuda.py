@@ -1,6 +1,7 @@
 """The operations on a GPU: Triton's kernels on memory, streams and graphs of torch's.
 
-What a matrix multiplies is bfloat16; what it gives, and what layers add up in, is float32.
+What a matrix multiplies is bfloat16, or float32 where all matrices are that; what it gives, and what layers add up in,
+is float32.
 """
 
 from __future__ import annotations
@@ -36,13 +37,14 @@ from gristmill.ops.triton.activation import swiglu
 from gristmill.ops.triton.common import INTERPRETED
 from gristmill.ops.triton.quantized import Matrix
 from gristmill.ops.triton.quantized_layout import has_kernel, matrix_of
+from gristmill.ops.triton.replay import Continuation, Recorder
+from gristmill.ops.triton.staging import Staging, copied
 from gristmill.types import Batch, RopeConfig
 
 F32 = NDArray[np.float32]
 
 KV_TYPES = {"f16": torch.float16, "f32": torch.float32}
 _RESERVED = 1 << 30  # bytes that activations and recorded steps may take
-_STAGED = 64 << 20  # bytes copied to the device at a time
 
 
 @dataclass(slots=True)
@@ -59,28 +61,39 @@ class CudaOps:
 
     memory_fraction  of the card's memory that weights, cache and all else may take
     n_threads        that quantize weights while loading; None: as many as CpuOps would take
-    dtype            of what matrices multiply; None: bfloat16, under the interpreter float32
+    dtype            of what matrices multiply; None: float32 under the interpreter or where all matrices are that,
+                     otherwise bfloat16
+    device           where memory lies; None: on the card, under the interpreter on the processor
     Raises ValueError where there is no card.
     """
 
     name = "cuda"
     least_blocks = 2 if INTERPRETED else 64  # 1,024 positions: recording takes long here, and wide tables cost nothing
+    batch_sizes = (1, 2, 4, *range(8, 65, 8), *range(80, 129, 16), *range(160, 257, 32))
+    runs_ahead = True
+    needs_warming = not INTERPRETED
 
     def __init__(
-        self, memory_fraction: float = 0.9, n_threads: int | None = None, dtype: torch.dtype | None = None
+        self,
+        memory_fraction: float = 0.9,
+        n_threads: int | None = None,
+        dtype: torch.dtype | None = None,
+        device: torch.device | None = None,
     ) -> None:
         if not 0 < memory_fraction <= 1:
             raise ValueError(f"gpu_memory_fraction must be above 0 and at most 1, not {memory_fraction}")
-        if not INTERPRETED and not torch.cuda.is_available():
+        if device is None and not INTERPRETED and not torch.cuda.is_available():
             raise ValueError("device is 'cuda', and torch finds no CUDA card here: use device cpu")
         os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")  # products and sums in one rounding; said, or it warns
         self._memory_fraction = memory_fraction
-        self._device = torch.device("cpu" if INTERPRETED else "cuda")
-        self._dtype = dtype or (torch.float32 if INTERPRETED else torch.bfloat16)
-        self._staging: _Staging | None = None  # while weights are loaded
+        self._device = device or torch.device("cpu" if INTERPRETED else "cuda")
+        self._on_card = self._device.type == "cuda"
+        self._dtype = dtype or torch.float32
+        self._follows_weights = dtype is None and not INTERPRETED
+        self._staging: Staging | None = None  # while weights are loaded
         self._quantizer = RowQuantizer(n_threads or default_threads())
         self._inv_freq: dict[RopeConfig, Tensor] = {}
-        self._graphs = None if INTERPRETED else torch.cuda.graph_pool_handle()
+        self._recorder = Recorder(self._device)
 
     # services
 
@@ -89,9 +102,12 @@ class CudaOps:
             self._staging = None
 
     def put(self, weights: Sequence[Weight], bias: F32 | None = None) -> Matrix:
-        if self._staging is None and not INTERPRETED:
-            self._staging = _Staging(self._device)
-        return matrix_of(weights, bias, self._staging or _copied, self._quantizer)
+        if self._staging is None and self._on_card:
+            self._staging = Staging(self._device)
+        matrix = matrix_of(weights, bias, self._staging or copied, self._quantizer)
+        if self._follows_weights and matrix.codes.dtype != torch.float32:
+            self._dtype = torch.bfloat16
+        return matrix
 
     def put_all(self, stacks: Sequence[Stack]) -> list[Matrix]:
         return [self.put(weights, bias) for weights, bias in stacks]
@@ -103,10 +119,13 @@ class CudaOps:
         return not has_kernel(weight)
 
     def array(self, values: NDArray[Any]) -> Tensor:
-        """Unsigned numbers become signed ones of the same bits."""
+        """Unsigned numbers become signed ones of the same bits. Returns before they are there; what follows waits."""
         if values.dtype.kind == "u":
             values = values.view(f"i{values.dtype.itemsize}")
-        return torch.tensor(values, device=self._device)
+        tensor = torch.tensor(values)
+        if self._on_card and values.size:
+            tensor = tensor.pin_memory()
+        return tensor.to(self._device, non_blocking=True)
 
     def get(self, array: Tensor | Sum) -> NDArray[Any]:
         array = _total(array)
@@ -124,36 +143,17 @@ class CudaOps:
 
     def spare_memory(self) -> int:
         """Bytes that keys and values may take, of what is free now."""
-        if INTERPRETED:
+        if not self._on_card:
             return 1 << 28
         torch.cuda.empty_cache()
         free, total = torch.cuda.mem_get_info()
         return max(0, int(total * self._memory_fraction) - (total - free) - _RESERVED)
 
     def capture(self, step: Callable[[], Arrays]) -> tuple[Arrays, Callable[[], None]]:
-        """A CUDA graph of the step; the interpreter does the step again."""
-        results: Arrays = step()  # and so every kernel is compiled and loaded
-        if INTERPRETED:
+        return self._recorder.capture(step)
 
-            def again() -> None:
-                for result, value in zip(results, step(), strict=True):
-                    result.copy_(value)
-
-            return results, again
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._graphs, capture_error_mode="thread_local"):
-            recorded = step()
-        graph.replay()
-        return recorded, graph.replay
-
-    def continuation(self, batch: Batch, ids: Tensor, again: Callable[[], None]) -> Callable[[Begun], list[int]]:
-        def go_on(begun: Begun) -> list[int]:
-            self.advance(batch, ids, begun)
-            again()
-            chosen: list[int] = ids.tolist()
-            return chosen
-
-        return go_on
+    def continuation(self, batch: Batch, ids: Tensor, again: Callable[[], None]) -> Continuation:
+        return Continuation(batch, ids, again)
 
     # operations
 
@@ -200,7 +200,7 @@ class CudaOps:
         window: int,
         sinks: Tensor | None,
     ) -> Tensor:
-        return attention.attention(q, kv_layer, batch, block_tables, window, sinks)
+        return attention.attention(q, kv_layer, batch, block_tables, window, sinks, self._dtype)
 
     def swiglu(self, gate_up: Tensor, limit: float) -> Tensor:
         return swiglu(gate_up, limit, self._dtype)
@@ -221,31 +221,6 @@ class CudaOps:
 
     def logprobs(self, logits: Tensor, ids: Tensor, n_top: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         return logprobs.logprobs(logits, ids, n_top)
-
-
-class _Staging:
-    """Copies bytes to the device through two pinned buffers: one is filled from the file while the other is sent."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        pinned = device.type == "cuda"
-        self._buffers = [torch.empty(_STAGED, dtype=torch.uint8, pin_memory=pinned) for _ in range(2)]
-        self._sent = [torch.cuda.Event() for _ in range(2)]  # type: ignore[no-untyped-call]
-
-    def __call__(self, data: NDArray[np.uint8]) -> Tensor:
-        to = torch.empty(len(data), dtype=torch.uint8, device=self._device)
-        for i, begin in enumerate(range(0, len(data), _STAGED)):
-            buffer, sent = self._buffers[i % 2], self._sent[i % 2]
-            part = data[begin : begin + _STAGED]
-            sent.synchronize()
-            np.copyto(buffer.numpy()[: len(part)], part)
-            to[begin : begin + len(part)].copy_(buffer[: len(part)], non_blocking=True)
-            sent.record()
-        return to
-
-
-def _copied(data: NDArray[np.uint8]) -> Tensor:
-    return torch.from_numpy(np.array(data))
 
 
 def _total(x: Tensor | Sum) -> Tensor:

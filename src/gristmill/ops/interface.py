@@ -30,15 +30,46 @@ BLOCK_SIZE = 16
 """Positions in one block of the key-value cache."""
 
 
+class Continuation(Protocol):
+    """Does a captured step of one token a sequence once more, for the tokens that it chose the last time.
+
+    A backend that `runs_ahead` can also `begin` the step, without waiting for it, and later `finish` it, which gives
+    what it chose; the next one may be begun before that.
+    """
+
+    def __call__(self, begun: Begun) -> list[int]: ...
+
+
+class Ahead(Continuation, Protocol):
+    """One that does so."""
+
+    def begin(self, begun: Begun) -> None: ...
+
+    def finish(self) -> list[int]: ...
+
+
 class Ops(Protocol):
     """One backend, with its threads or device.
 
     least_blocks  columns that block tables have at least, a power of two: the more, the fewer shapes do steps have, and
                   the fewer recordings are made as texts grow
+    batch_sizes   steps of one token each of so many sequences are worth recording, and no others; those between are
+                  filled up with padding (see `types.Batch`). (): any step of few tokens is, as it comes
+    runs_ahead    whether it computes beside its caller, so that a step can be prepared while the one before runs
+    needs_warming whether the first step of a kind takes much longer than the next
     """
 
     @property
     def least_blocks(self) -> int: ...
+
+    @property
+    def batch_sizes(self) -> tuple[int, ...]: ...
+
+    @property
+    def runs_ahead(self) -> bool: ...
+
+    @property
+    def needs_warming(self) -> bool: ...
 
     # services
 
@@ -78,13 +109,13 @@ class Ops(Protocol):
     def capture(self, step: Callable[[], Arrays]) -> tuple[Arrays, Callable[[], None]]:
         """Run `step` once; its results, and a function that does the same operations again on the same arrays, results
         included. A step must come to its results by operations alone, and all that changes from one run to the next
-        must lie in arrays that are written to before the function is called. No other thread may use these ops
-        meanwhile."""
+        must lie in arrays that are written to before the function is called. Floats among the results hold until
+        another captured step is done. No other thread may use these ops meanwhile."""
         ...
 
-    def continuation(self, batch: Batch, ids: Array, again: Callable[[], None]) -> Callable[[Begun], list[int]]:
-        """A function that `advance`s the batch of a captured step of one token a sequence, which chose `ids`, does the
-        step again and returns what it chose then."""
+    def continuation(self, batch: Batch, ids: Array, again: Callable[[], None]) -> Continuation:
+        """What `advance`s the batch of a captured step of one token a sequence, which chose `ids`, and does the step
+        `again`. An `Ahead` where the backend `runs_ahead`."""
         ...
 
     def requantizes(self, weight: Weight) -> bool:

@@ -33,6 +33,9 @@ class ReferenceOps:
 
     name = "reference"
     least_blocks = 1
+    batch_sizes: tuple[int, ...] = ()
+    runs_ahead = False
+    needs_warming = False
 
     def expect(self, n_bytes: int) -> None: ...
 

@@ -45,11 +45,11 @@ def attend(
     parts = torch.empty((n_sequences * n_slots, n_heads, n_splits, head_dim), dtype=torch.float32, device=q.device)
     peaks, totals = (torch.empty(parts.shape[:3], dtype=torch.float32, device=q.device) for _ in range(2))
     block_d = tile(head_dim, 16)
-    keys = _KEYS if k.element_size() == 2 else 32
+    roomy = k.element_size() == 2 and block_d <= 128  # what tiles take of shared memory fits consumer cards too
     _attend_split[(n_splits, n_kv_heads, n_sequences)](
         q, k, v, query_start, seq_lens, block_tables, sinks, parts, peaks, totals, block_tables.shape[1], n_splits,
-        n_slots, most, most_splits, n_heads, n_kv_heads, head_dim, window, tile(n_heads // n_kv_heads, 16), keys,
-        block_d, _KEYS, _SPLIT, num_warps=4, num_stages=_STAGES,
+        n_slots, most, most_splits, n_heads, n_kv_heads, head_dim, window, tile(n_heads // n_kv_heads, 16),
+        _KEYS if roomy else 32, block_d, _KEYS, _SPLIT, num_warps=4, num_stages=_STAGES if block_d <= 128 else 3,
     )  # fmt: skip
     _combine[(n_sequences * n_slots, n_heads)](
         query_start, seq_lens, parts, peaks, totals, y, n_splits, n_slots, most, most_splits, n_heads, head_dim,
@@ -130,6 +130,10 @@ def _combine(
     seq_len = tl.load(seq_lens_ptr + s)
     if (n_tokens > most_tokens) | (token >= n_tokens):
         return
+    if seq_len == 0:  # padding
+        slot = 0
+        n_tokens = tl.load(query_start_ptr + 1) - tl.load(query_start_ptr)
+        seq_len = tl.load(seq_lens_ptr)
     _low, begin, size = _span(seq_len, n_tokens, window, most_splits, align, least)
     split = tl.arange(0, most_splits)
     used = split < tl.cdiv(seq_len - begin, size)

@@ -24,12 +24,13 @@ def attend(
     n_heads = q.shape[1] // head_dim
     block_d = tile(head_dim, 16)
     wide = k.element_size() == 4
-    rows = max(32 if wide else 128, tile(n_heads // n_kv_heads))
+    roomy = not wide and block_d <= 128  # what tiles take of registers and shared memory fits consumer cards too
+    rows = max(32 if wide else 128 if roomy else 64, tile(n_heads // n_kv_heads))
     n_tiles = cdiv(len(q), rows // (n_heads // n_kv_heads)) + len(seq_lens)  # at most one of a sequence is not full
     _attend[(n_tiles, n_kv_heads)](
         q, k, v, query_start, seq_lens, block_tables, sinks, y, len(seq_lens), n_tiles, block_tables.shape[1],
-        longer_than, n_heads, n_kv_heads, head_dim, window, rows, 32 if wide else 64, block_d,
-        num_warps=4 if wide else 8, num_stages=2 if wide else 3,
+        longer_than, n_heads, n_kv_heads, head_dim, window, rows, 64 if roomy else 32, block_d,
+        num_warps=4 if wide else 8, num_stages=3 if roomy else 2,
     )  # fmt: skip
 
 

@@ -35,8 +35,8 @@ def store_qkv(
     slots: Tensor,
 ) -> Tensor:
     """Split [T, (H + 2 G) D]; normalize each head of q and k where a norm [D] is given; turn the pairs (i, i + D / 2)
-    of q and k by the angles [T, D / 2]; write k and v to the layer's slots, int32 [T]; return q [T, H D] of the
-    cache's type, to which attention would round it.
+    of q and k by the angles [T, D / 2]; write k and v to the layer's slots, int32 [T], but not where these are below 0;
+    return q [T, H D] of the cache's type, to which attention would round it.
     """
     k_cache, v_cache = layer
     n_kv_heads, head_dim = k_cache.shape[1], k_cache.shape[3]
@@ -75,7 +75,8 @@ def _store_qkv(
         q_at = token.to(tl.int64) * (n_q_heads * 2 * half) + head * 2 * half + dims
         _store(q_ptr + q_at, first, second, inside, half)
     else:
-        slot = tl.load(slots_ptr + token, mask=token < n_tokens, other=0).to(tl.int64)
+        slot = tl.load(slots_ptr + token, mask=token < n_tokens, other=-1).to(tl.int64)
+        inside = inside & (slot >= 0)
         kv_head = (head - n_q_heads) % n_kv_heads
         row = (slot // _BLOCK_SIZE * n_kv_heads + kv_head) * _BLOCK_SIZE + slot % _BLOCK_SIZE
         if head < n_q_heads + n_kv_heads:

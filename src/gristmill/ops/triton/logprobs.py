@@ -34,10 +34,11 @@ def logprobs(logits: Tensor, ids: Tensor, n_top: int) -> tuple[Tensor, Tensor, T
     )  # fmt: skip
     if n_top:
         short = shortlist(logits, seen, None, n_top, None)
-        keys = torch.empty((n_rows, tile(n_top)), dtype=torch.int64, device=device)
+        block = 32 if n_top <= 32 else 128 if n_top <= 128 else tile(n_top, 1024)  # few kernels, as each is compiled
+        keys = torch.empty((n_rows, block), dtype=torch.int64, device=device)
         _find_top[(n_rows,)](
             logits, seen.peaks, sums, short.ids, short.sizes, short.lows, keys, top_ids, top, vocab_size, n_chunks,
-            short.ids.shape[1], n_top, tile(n_chunks), tile(n_top), 512, num_warps=8,
+            short.ids.shape[1], n_top, tile(n_chunks), block, 512, num_warps=8,
         )  # fmt: skip
     return chosen, ranks, top_ids, top
 
@@ -72,10 +73,10 @@ def _finish(
     tl.store(ranks_ptr + row, tl.sum(tl.load(ahead_ptr + chunk, mask=real, other=0)) + 1)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_top"])
 def _find_top(
     logits_ptr, peaks_ptr, sums_ptr, list_ptr, sizes_ptr, lows_ptr, keys_ptr, top_ids_ptr, top_ptr, vocab_size,
-    n_chunks, most, n_top: tl.constexpr, chunks: tl.constexpr, block: tl.constexpr, tile: tl.constexpr,
+    n_chunks, most, n_top, chunks: tl.constexpr, block: tl.constexpr, tile: tl.constexpr,
 ):  # fmt: skip
     """Collects the keys of the first n_top ids, then sorts them."""
     row = tl.program_id(0).to(tl.int64)
