@@ -217,11 +217,11 @@ def test_clients_that_leave_free_what_they_held(well, stream: bool) -> None:
 
 
 def test_three_times_what_the_cache_holds_is_answered_as_if_alone(model_path: Path) -> None:
-    """GRISTMILL_SOAK says for how many seconds this goes on [one round]."""
+    """GRISTMILL_SOAK says for how many seconds this goes on [one round]; neither process may grow then."""
     prompts = [f"{i} " + "ab" * i for i in range(24)]
     n_tokens = 150
     budget = 2 * 2 * 16 * 4 * (8 * 200)  # 8 sequences of 200 tokens: 2 layers of k and v, 16 floats of 4 bytes
-    end = time.monotonic() + float(os.environ.get("GRISTMILL_SOAK", "0"))
+    seconds = float(os.environ.get("GRISTMILL_SOAK", "0"))
     with supervised(model_path, max_sequences=24, kv_budget=budget, max_context=512) as server:
         http = server.running.http
 
@@ -232,12 +232,27 @@ def test_three_times_what_the_cache_holds_is_answered_as_if_alone(model_path: Pa
             assert all(choice["finish_reason"] == "length" for choice in answer.json()["choices"])
             return [choice["text"] for choice in answer.json()["choices"]]
 
+        def sizes() -> list[tuple[int, int, int]]:
+            both = (psutil.Process(server.pid), psutil.Process())
+            return [(process.memory_info().rss, process.num_fds(), process.num_threads()) for process in both]
+
         alone = [ask(prompt)[0] for prompt in prompts]
+        start, n_rounds, settled = time.monotonic(), 0, None
         while True:
             with ThreadPoolExecutor(2) as pool:
                 assert list(pool.map(lambda _: ask(*prompts), range(2))) == [alone, alone]
-            if time.monotonic() >= end:
+            n_rounds += 1
+            if settled is None and time.monotonic() - start >= seconds / 4:
+                settled = sizes()
+            if time.monotonic() - start >= seconds:
                 break
+        if seconds:
+            now = sizes()
+            print(f"{n_rounds} rounds in {time.monotonic() - start:.0f} s; bytes, files, threads: {settled} -> {now}")
+            for before, after in zip(settled or now, now, strict=True):
+                assert after[0] - before[0] < 8 << 20
+                assert after[1] <= before[1] + 2
+                assert after[2] <= before[2] + 2
         wait_until(lambda: server.metric("num_preemptions_total") > 0)
         wait_until(lambda: server.metric("kv_cache_usage_perc") == 0)
 
