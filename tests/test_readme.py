@@ -45,6 +45,7 @@ class Place:
         self.here = f"127.0.0.1:{port}"
         brief = {"STEPS": 2, "PRESET": "260K", "VOCAB_SIZE": 300, "NUM_PROMPTS": 3, "INPUT_LEN": 8, "OUTPUT_LEN": 4}
         brief |= {"BATCH": 2, "EVAL_BATCHES": 1, "SAMPLE_TOKENS": 0}
+        brief |= {"MAX_TOKENS": 50}  # a model of random weights may never end its answer, and fill its context
         brief |= {"BUFFER_MB": 256, "ROUNDS": 1, "REPETITIONS": 1, "THREADS": 1, "CHAT_TEMPLATE": folder / "chat.jinja"}
         self.env = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "GRISTMILL_"))}
         self.env |= {f"GRISTMILL_{name}": str(value) for name, value in brief.items()}
