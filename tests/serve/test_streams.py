@@ -26,7 +26,7 @@ ASKED = {
 def told(body: str) -> tuple[list[str], dict[str, str]]:
     """The kinds of events in their order; by where it stands, all that is text, and what else was told last: neither
     depends on which tokens come together."""
-    kinds, texts = list[str](), dict[str, str]()
+    kinds, texts, named = list[str](), dict[str, str](), ""
 
     def collect(place: str, value: Any) -> None:
         if isinstance(value, dict):
@@ -35,7 +35,7 @@ def told(body: str) -> tuple[list[str], dict[str, str]]:
         elif isinstance(value, list):
             for i, each in enumerate(value):
                 collect(f"{place}[]" if "logprobs" in place else f"{place}[{value[0].get('index', i)}]", each)
-        elif value is not None and not re.search("id|created|sequence_number", place.rsplit(".", 1)[-1]):
+        elif value is not None and not re.search("id|created|sequence_number|type", place.rsplit(".", 1)[-1]):
             texts[place] = texts.get(place, "") + value if isinstance(value, str) else str(value)
 
     for line in body.splitlines():
@@ -43,7 +43,10 @@ def told(body: str) -> tuple[list[str], dict[str, str]]:
             event = json.loads(line[6:])
             kind = event.get("type", "chunk")
             collect(kind, {name: value for name, value in event.items() if name not in ("object", "model", "type")})
+            assert named in ("", kind)
             kinds += [kind] if kinds[-1:] != [kind] else []
+        elif line.startswith("event: "):
+            named = line.removeprefix("event: ")
         elif line:
             kinds.append(line)
     return kinds, texts
