@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from engine_models import checkpoint
 from instruction_sets import isas
+from numpy.typing import NDArray
 
 from gristmill.engine.batch import build
 from gristmill.engine.runner import Runner
@@ -83,6 +85,29 @@ def test_the_reference_replays_too(folder: Path) -> None:
     path, ops = checkpoint(folder, "llama-wide", "Q8_0"), ReferenceOps()
     eager = generate(make_runner(path, ops, "off"), ops, sequences(2), 5)
     assert generate(make_runner(path, ops, "check"), ops, sequences(2), 5) == eager
+
+
+def test_recorded_steps_share_little_memory() -> None:
+    """Whatever their length and number: what a step computed is read before the next one begins."""
+    ops, addresses = CpuOps(1), set[int]()
+    x = ops.array(np.arange(32, dtype=np.float32).reshape(2, 16))
+
+    def step() -> tuple[NDArray[np.float32], ...]:
+        y = x
+        for _ in range(20):
+            y = ops.add(y, x)
+            addresses.add(y.ctypes.data)
+        return (y,)
+
+    steps = [ops.capture(step) for _ in range(5)]
+    assert len(addresses) <= 3
+    for n, ((y,), again) in enumerate(steps):
+        ops.write(x, np.full_like(x, n))
+        again()
+        assert (y == 21 * n).all()
+    eager = ops.add(x, x)
+    steps[0][1]()
+    assert (eager == 8).all()
 
 
 def test_the_check_finds_a_replay_that_does_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

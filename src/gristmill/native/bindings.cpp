@@ -441,6 +441,7 @@ NB_MODULE(_kernels, m) {
       .def("logprobs", logprobs_of, "logits"_a, "ids"_a, "n_top"_a)
       .def("record", [](Backend& ops, Tape* tape) { ops.tape = tape; }, "tape"_a.none())
       .def("replay", replay, "tape"_a)
+      .def("share", share, "tape"_a, "result"_a)
       .def("moe", moe, "x"_a, "router"_a, "gate_up"_a, "down"_a, "n_active"_a, "limit"_a);
   nb::class_<Continuation>(m, "Continuation")
       .def("__init__", make_continuation, "ops"_a, "tape"_a, "ids"_a, "tokens"_a, "positions"_a, "seq_lens"_a, "next_positions"_a,

@@ -9,38 +9,38 @@
 
 namespace gristmill {
 
+// The smallest that will do is taken, however large: prompts come in many lengths, and those after the longest then find
+// memory that was touched before.
 class Buffers {
  public:
-  using Buffer = std::unique_ptr<HugeBuffer>;
+  struct Buffer {
+    std::unique_ptr<HugeBuffer> memory;
+    size_t n_bytes = 0;
+  };
 
-  // n_bytes or a little more, at a multiple of 64.
+  // n_bytes or more, at a multiple of 64.
   Buffer take(size_t n_bytes) {
     std::lock_guard<std::mutex> lock(mutex_);
-    std::vector<Buffer>& waiting = free_[size_class(n_bytes)];
-    if (waiting.empty()) return std::make_unique<HugeBuffer>(size_class(n_bytes));
-    Buffer buffer = std::move(waiting.back());
-    waiting.pop_back();
+    auto found = free_.lower_bound(n_bytes);
+    if (found == free_.end()) {
+      n_bytes = (n_bytes + kPage - 1) / kPage * kPage;
+      return {std::make_unique<HugeBuffer>(n_bytes), n_bytes};
+    }
+    Buffer buffer{std::move(found->second), found->first};
+    free_.erase(found);
     return buffer;
   }
 
-  // What was taken with n_bytes; very large ones are not worth their memory.
-  void give_back(Buffer buffer, size_t n_bytes) {
-    constexpr size_t kLargest = size_t(64) << 20;
-    if (n_bytes > kLargest) return;
+  void give_back(Buffer buffer) {
     std::lock_guard<std::mutex> lock(mutex_);
-    free_[size_class(n_bytes)].push_back(std::move(buffer));
+    free_.emplace(buffer.n_bytes, std::move(buffer.memory));
   }
 
  private:
-  // Rounded up to a quarter of a power of two, at least a page.
-  static size_t size_class(size_t n_bytes) {
-    size_t step = 1024;
-    while (step * 8 < n_bytes) step *= 2;
-    return step * 4 >= n_bytes ? step * 4 : (n_bytes + step - 1) / step * step;
-  }
+  static constexpr size_t kPage = 4096;
 
   std::mutex mutex_;
-  std::map<size_t, std::vector<Buffer>> free_;
+  std::multimap<size_t, std::unique_ptr<HugeBuffer>> free_;
 };
 
 }  // namespace gristmill

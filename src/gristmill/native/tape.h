@@ -6,7 +6,9 @@
 
 #include <functional>
 #include <optional>
+#include <type_traits>
 #include <unordered_set>
+#include <vector>
 
 #include "buffers.h"
 #include "ops.h"
@@ -22,18 +24,24 @@ using Optional = std::optional<In<T, Rank>>;
 template <class T>
 using Result = nb::ndarray<nb::numpy, T>;
 
-// Its own memory for results makes sure that no other work writes there between two replays.
 struct Tape {
-  std::shared_ptr<Buffers> buffers = std::make_shared<Buffers>();
+  std::shared_ptr<Buffers> integers = std::make_shared<Buffers>();   // results that the next step reads
   std::vector<std::function<void()>> calls;
   std::unordered_set<const void*> results;
   std::vector<std::shared_ptr<void>> kept;   // inputs that come from outside
 };
 
+// Tapes share the memory of their floats, as one step is done before the next; what runs without a tape never writes there.
 struct Backend : Ops {
   using Ops::Ops;
-  std::shared_ptr<Buffers> buffers = std::make_shared<Buffers>();
+  std::shared_ptr<Buffers> eager = std::make_shared<Buffers>(), recorded = std::make_shared<Buffers>();
   Tape* tape = nullptr;   // the one that is recording
+
+  template <class T>
+  const std::shared_ptr<Buffers>& buffers() const {
+    if (!tape) return eager;
+    return std::is_integral_v<T> ? tape->integers : recorded;
+  }
 };
 
 // While it lives, the interpreter runs on and no other thread uses these ops: they share threads and scratch memory.
@@ -49,30 +57,39 @@ Result<T> make(Backend& backend, std::initializer_list<size_t> shape) {
   struct Lease {
     std::shared_ptr<Buffers> buffers;
     Buffers::Buffer buffer;
-    size_t n_bytes;
   };
   size_t n_bytes = sizeof(T);
   for (size_t s : shape) n_bytes *= s;
-  const auto& buffers = backend.tape ? backend.tape->buffers : backend.buffers;
-  auto* lease = new Lease{buffers, buffers->take(n_bytes), n_bytes};
+  const auto& buffers = backend.buffers<T>();
+  auto* lease = new Lease{buffers, buffers->take(n_bytes)};
   nb::capsule owner(lease, [](void* p) noexcept {
     auto* lease = static_cast<Lease*>(p);
-    lease->buffers->give_back(std::move(lease->buffer), lease->n_bytes);
+    lease->buffers->give_back(std::move(lease->buffer));
     delete lease;
   });
-  T* data = reinterpret_cast<T*>(lease->buffer->data());
+  T* data = reinterpret_cast<T*>(lease->buffer.memory->data());
   if (backend.tape) backend.tape->results.insert(data);
   return Result<T>(data, shape, owner);
 }
 
+// A result of the tape, whose memory other tapes may use once nothing but this array refers to it.
+inline Result<float> share(const Backend& backend, const Tape& tape, Result<float> result) {
+  if (!tape.results.count(result.data())) return result;
+  auto* memory = new std::shared_ptr<Buffers>(backend.recorded);
+  nb::capsule owner(memory, [](void* p) noexcept { delete static_cast<std::shared_ptr<Buffers>*>(p); });
+  std::vector<size_t> shape;
+  for (size_t i = 0; i < result.ndim(); i++) shape.push_back(result.shape(i));
+  return Result<float>(result.data(), shape.size(), shape.data(), owner);
+}
+
 namespace detail {
 
-template <class T, int Rank>
-void keep(Tape& tape, const In<T, Rank>& array) {
-  if (!tape.results.count(array.data())) tape.kept.push_back(std::make_shared<In<T, Rank>>(array));
+template <class T, class... Config>
+void keep(Tape& tape, const nb::ndarray<T, Config...>& array) {
+  if (!tape.results.count(array.data())) tape.kept.push_back(std::make_shared<nb::ndarray<T, Config...>>(array));
 }
-template <class T, int Rank>
-void keep(Tape& tape, const Optional<T, Rank>& array) {
+template <class T, class... Config>
+void keep(Tape& tape, const std::optional<nb::ndarray<T, Config...>>& array) {
   if (array) keep(tape, *array);
 }
 template <class Object>

@@ -120,7 +120,8 @@ class CpuOps:
             results = step()
         finally:
             self._native.record(None)
-        return results, partial(self._native.replay, tape)
+        lasting = tuple(self._native.share(tape, r) if r.dtype == np.float32 else r for r in results)
+        return lasting, partial(self._native.replay, tape)
 
     def continuation(self, batch: Batch, ids: Array, again: Callable[[], None]) -> Callable[[Begun], list[int]]:
         assert isinstance(again, partial)
