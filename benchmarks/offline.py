@@ -4,7 +4,8 @@
 
 gristmill answers 64 requests of random lengths (prompts of 32 to 224 tokens, answers of 32 to 96), 16 at once, each
 chosen greedily to its full length, and refills as answers end. llama-batched-bench computes waves of 16 equal requests
-(128 + 64 tokens) without any scheduling or sampling of its own, which favours it. Nothing else may run.
+(128 + 64 tokens) without any scheduling or sampling of its own, which favours it. It clears the memory of its cache
+while it loads; gristmill's is touched by as many other requests before, which are not timed. Nothing else may run.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ def child(model: str, threads: int, n_requests: int, at_once: int) -> None:
 
     rng = random.Random(0)
     with LLM(model, threads=threads, max_sequences=at_once, max_context=512) as llm:
-        prompts = [
-            [rng.randrange(llm.config.vocab_size) for _ in range(rng.randint(*PROMPT))] for _ in range(n_requests)
-        ]
-        lengths = [rng.randint(*ANSWER) for _ in prompts]
-        params = [SamplingParams(temperature=0, max_tokens=n, ignore_eos=True) for n in lengths]
-        llm.generate(prompts[:2], SamplingParams(temperature=0, max_tokens=4))
-        start = time.perf_counter()
-        outputs = llm.generate(prompts, params)
-        seconds = time.perf_counter() - start
+        for _ in range(2):
+            prompts = [
+                [rng.randrange(llm.config.vocab_size) for _ in range(rng.randint(*PROMPT))] for _ in range(n_requests)
+            ]
+            lengths = [rng.randint(*ANSWER) for _ in prompts]
+            params = [SamplingParams(temperature=0, max_tokens=n, ignore_eos=True) for n in lengths]
+            start = time.perf_counter()
+            outputs = llm.generate(prompts, params)
+            seconds = time.perf_counter() - start
     n_tokens = sum(len(o.prompt_token_ids) + len(o.outputs[0].token_ids) for o in outputs)
     print(json.dumps({"tok/s in all": n_tokens / seconds}))
 

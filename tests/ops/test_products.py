@@ -13,11 +13,6 @@ from gristmill.ops import products
 from gristmill.ops.products import linear, product
 
 
-@pytest.fixture(autouse=True)
-def any_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "LEAST_WEIGHTS", 0)
-
-
 def random(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
@@ -77,8 +72,3 @@ def test_what_is_compiled_uses_it_too() -> None:
     gradients = [torch.autograd.grad(y.square().sum(), (x, w)) for y in (found, expected)]
     for a, b in zip(*gradients, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-4)
-
-
-def test_small_weights_keep_torchs_products(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "LEAST_WEIGHTS", 100)
-    assert not products._by_onednn(random(50, 9), random(11, 9))

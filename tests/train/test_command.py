@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -69,22 +67,17 @@ def test_two_processes_train_as_one(tmp_path: Path) -> None:
     steps = ("--steps", "6", "--eval-every", "3", "--lr", "3e-3")
     alone = gristmill(*command(tmp_path / "one", *steps))
     assert alone.returncode == 0, alone.stderr
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
     args = command(tmp_path / "two", *steps, "--micro-batch", "1")
-    shared = {**os.environ, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-m", "gristmill", *args],
-            env={**shared, "RANK": rank, "LOCAL_RANK": rank},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in ("0", "1")
-    ]
-    said = [process.communicate(timeout=300)[1] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], said
+    torchrun = ("torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--log-dir", str(tmp_path / "logs"))
+    together = subprocess.run(
+        [sys.executable, "-m", *torchrun, "--redirects", "3", "-m", "gristmill", *args],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert together.returncode == 0, together.stderr
+    said = [path.read_text() for path in sorted((tmp_path / "logs").rglob("stderr.log"))]
+    assert len(said) == 2
     assert "2 processes" in said[0]
     assert not said[1]
     one, two = losses(tmp_path / "one" / "run"), losses(tmp_path / "two" / "run")

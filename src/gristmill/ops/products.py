@@ -1,8 +1,7 @@
 """Matrix products of training: by oneDNN where that is faster than what torch chooses.
 
 torch gives float32 matrices to MKL, which leaves the widest vectors of processors that are not Intel's unused; oneDNN,
-which torch brings along, does not. All else keeps torch's own products: bfloat16, GPUs, other processors, and
-small weights, for which the way there costs more than it gains.
+which torch brings along, does not. All else keeps torch's own products: bfloat16, GPUs, other processors.
 """
 
 from __future__ import annotations
@@ -13,8 +12,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
-
-LEAST_WEIGHTS = 1 << 16
 
 
 def linear(x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
@@ -57,7 +54,6 @@ def _by_onednn(x: Tensor, w: Tensor) -> bool:
     return (
         x.dtype == w.dtype == torch.float32
         and x.device.type == "cpu"
-        and w.numel() >= LEAST_WEIGHTS
         and not torch.is_autocast_enabled("cpu")
         and _has_onednn()
     )
