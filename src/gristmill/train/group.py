@@ -61,7 +61,7 @@ def join(device: str, n_threads: int) -> Iterator[Group]:
 
 
 def _keep_freed_memory() -> None:
-    """Have glibc use large arrays' memory again. Else it returns that to the system, which clears it anew for each step:
+    """Have glibc use large arrays' memory again. Else it returns that to the system, which clears it for each step:
     up to a third of a small model's time."""
     if platform.libc_ver()[0] == "glibc":
         libc, trim_threshold, mmap_max = ctypes.CDLL(None), -1, -4  # as malloc.h numbers them
