@@ -2,7 +2,8 @@
 
     python benchmarks/engine_costs.py model.gguf --threads 2
 
-steps     time of a step that is not its computing, by sequences; the larger the model, the colder Python's data
+steps     time of a step that is not its computing, by sequences; the larger the model, the colder Python's data.
+          Answers are told as a whole, or each token to its request's queue, or each step as the server's engine does
 prefix    time to the first token of a prompt of 512 tokens, computed and found in the cache
 drafts    speed with prompt lookup over that without: while a text goes in circles (what models do that were never
           trained), and while each token is drawn from the two, or the eight, likeliest, so that much looks like what
@@ -14,7 +15,9 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import socket
 import statistics
+import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -23,8 +26,10 @@ from queue import SimpleQueue
 from typing import Any
 
 from gristmill import LLM, SamplingParams
+from gristmill.engine.telling import Share
 from gristmill.ops.cpu import CpuOps
 from gristmill.ops.interface import Begun
+from gristmill.serve.engine_sender import Sender
 from gristmill.types import Batch, Event, Request, TokenEvent
 
 TEXTS = {
@@ -77,13 +82,43 @@ def told(llm: LLM, prompts: list[list[int]], params: SamplingParams) -> None:
         ended.acquire()
 
 
+class Counted(Sender):
+    """The server's sender. ended: released for each request that ends."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        super().__init__(channel)
+        self.ended = threading.Semaphore(0)
+
+    def take(self, key: int, event: Event) -> None:
+        super().take(key, event)
+        if isinstance(event, TokenEvent) and event.finish is not None:
+            self.ended.release()
+
+
+def sent(sender: Counted, llm: LLM, prompts: list[list[int]], params: SamplingParams) -> None:
+    """What each step has for all of them goes to another process as one message."""
+    engine = llm._open()
+    for key, prompt in enumerate(prompts):
+        engine.submit(Request(tuple(prompt), params), Share(sender, key))
+    for _ in prompts:
+        sender.ended.acquire()
+
+
 def steps(model: str, threads: int, watch: Stopwatch, sequences: list[int], rounds: int) -> None:
     print("from the end of a step's computing to the beginning of the next one's, us, median (last decile)")
-    with LLM(model, threads=threads, max_sequences=64, max_context=256) as llm:
+    ours, theirs = socket.socketpair()
+    with LLM(model, threads=threads, max_sequences=64, max_context=256) as llm, ours:
+        reading = subprocess.Popen(["cat"], stdin=theirs, stdout=subprocess.DEVNULL)
+        theirs.close()  # so that it ends with this process
+        ways: dict[str, Callable[[list[list[int]], SamplingParams], object]] = {
+            "answers as a whole": llm.generate,
+            "each token told": partial(told, llm),
+            "each step sent": partial(sent, Counted(ours), llm),
+        }
         for n in sequences:
             prompts = [[1 + i % 200] for i in range(n)]
             params = SamplingParams(temperature=0, max_tokens=60, ignore_eos=True)
-            for name, run in (("answers as a whole", llm.generate), ("each token told", partial(told, llm))):
+            for name, run in ways.items():
                 run(prompts, params)
                 watch.gaps.clear()
                 for _ in range(rounds):
@@ -91,6 +126,7 @@ def steps(model: str, threads: int, watch: Stopwatch, sequences: list[int], roun
                 gaps = [gap * 1e6 for n_rows, gap in watch.gaps if n_rows == n]
                 decile = statistics.quantiles(gaps, n=10)[8]
                 print(f"  {n:3} sequences, {name:18} {statistics.median(gaps):8.1f} ({decile:.1f})")
+        reading.kill()
 
 
 def prefix(model: str, threads: int) -> None:

@@ -37,7 +37,7 @@ ThreadPool::~ThreadPool() {
   stop_ = true;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    epoch_++;
+    loop_ += kNext;
   }
   wake_.notify_all();
   for (auto& worker : workers_) worker.join();
@@ -59,20 +59,28 @@ void ThreadPool::run(int n_items, const std::function<void(int)>& body) {
   n_items_ = n_items;
   body_ = &body;
   next_item_.store(0, std::memory_order_relaxed);
-  n_running_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
-  epoch_.fetch_add(1, std::memory_order_seq_cst);
+  loop_.fetch_add(kNext | kOpen, std::memory_order_seq_cst);
   if (n_sleeping_.load(std::memory_order_seq_cst) > 0) {
     std::lock_guard<std::mutex> lock(mutex_);
     wake_.notify_all();
   }
   take_items();
-  while (!spin_until([this] { return n_running_.load(std::memory_order_acquire) == 0; })) std::this_thread::yield();
+  loop_.fetch_sub(kOpen, std::memory_order_acquire);
+  while (!spin_until([this] { return loop_.load(std::memory_order_acquire) % kOpen == 0; })) std::this_thread::yield();
+}
+
+// Whether the caller is inside of this loop now; false if it has been closed.
+bool ThreadPool::enter(uint64_t number) {
+  uint64_t loop = loop_.load(std::memory_order_relaxed);
+  while ((loop & kOpen) && loop / kNext == number)
+    if (loop_.compare_exchange_weak(loop, loop + 1, std::memory_order_acquire, std::memory_order_relaxed)) return true;
+  return false;
 }
 
 void ThreadPool::work() {
-  unsigned seen = 0;
+  uint64_t seen = 0;
   for (;;) {
-    auto changed = [this, &seen] { return epoch_.load(std::memory_order_seq_cst) != seen; };
+    auto changed = [this, &seen] { return loop_.load(std::memory_order_seq_cst) / kNext != seen; };
     if (!spin_until(changed)) {
       std::unique_lock<std::mutex> lock(mutex_);
       n_sleeping_.fetch_add(1, std::memory_order_seq_cst);
@@ -80,9 +88,10 @@ void ThreadPool::work() {
       n_sleeping_.fetch_sub(1, std::memory_order_seq_cst);
     }
     if (stop_) return;
-    seen++;
+    seen = loop_.load(std::memory_order_acquire) / kNext;
+    if (!enter(seen)) continue;
     take_items();
-    n_running_.fetch_sub(1, std::memory_order_release);
+    loop_.fetch_sub(1, std::memory_order_release);
   }
 }
 
