@@ -150,7 +150,7 @@ class LLM:
         decoder = build(checkpoint, self._ops, progress, target)
         small = build(draft_checkpoint, self._ops, progress, target) if draft_checkpoint is not None else None
         if on_card:
-            budget = kv_budget if kv_budget is not None else _spare_on_card(self._ops)
+            budget = kv_budget if kv_budget is not None else spare_on_card(self._ops)
             kv_plan = plan(config, kv_type, *sizes, budget, draft_config)
         self.model_path = path
         self.model_name = name_of(model, path)
@@ -461,7 +461,8 @@ def pick_backend(device: str, threads: int | None, gpu_memory_fraction: float = 
     return CudaOps(gpu_memory_fraction, threads)
 
 
-def _spare_on_card(ops: Ops) -> int:
+def spare_on_card(ops: Ops) -> int:
+    """Bytes that keys and values may take there, once the weights are loaded."""
     from gristmill.ops.cuda import CudaOps
 
     assert isinstance(ops, CudaOps)
