@@ -55,8 +55,8 @@ def steps(
 
 
 def torch_steps(shape: ModelShape, cases: Sequence[Case], compiled: bool, report: Report) -> None:
-    """The same cases in bfloat16: tokens in a CUDA graph, prompts as torch launches them (with experts never compiled, as
-    how many tokens each gets is read on the processor)."""
+    """The same cases in bfloat16: tokens in a CUDA graph, prompts as torch launches them. Those of models with experts
+    are not compiled, as how many tokens an expert gets is read on the processor."""
     for case in cases:
         if case.kind == "pp" and compiled and shape.n_experts:
             continue

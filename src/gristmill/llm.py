@@ -89,6 +89,7 @@ class LLM:
     chat_template  a Jinja2 file to use instead of the model's own chat template
     tokenizer      a file to take the vocabulary from instead of the model's own
     progress       called with (bytes loaded, bytes in all)
+    warming        called with (steps done, steps in all) where kernels are compiled before the first request, on a card
     Raises FileNotFoundError, and ModelFormatError, HubError (of a model that was not pulled) or another ValueError
     that names what is wrong.
     """
@@ -110,6 +111,7 @@ class LLM:
         tokenizer: str | Path | None = None,
         chat_template: str | Path | None = None,
         progress: Callable[[int, int], None] | None = None,
+        warming: Callable[[int, int], None] | None = None,
     ) -> None:
         model = STORY_MODEL if model is None else model
         path = locate(model)
@@ -163,7 +165,8 @@ class LLM:
             speculate=LONGEST if speculate is True else speculate,
             replay=replay,
         )
-        self._engine: Engine | None = Engine(decoder, self._ops, settings, kv_plan, kv_type, self._guide_of(), small)
+        guide_of = self._guide_of()
+        self._engine: Engine | None = Engine(decoder, self._ops, settings, kv_plan, kv_type, guide_of, small, warming)
 
     @property
     def tokenizer(self) -> Tokenizer:

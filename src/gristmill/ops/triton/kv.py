@@ -32,9 +32,9 @@ class KvLayer(NamedTuple):
 
 
 def kv_layer(n_blocks: int, n_kv_heads: int, head_dim: int, dtype: torch.dtype, device: torch.device) -> KvLayer:
-    """k and v for n_blocks * BLOCK_SIZE slots, undefined until stored to."""
+    """k and v for n_blocks * BLOCK_SIZE slots. They are 0, as warming reads what nobody has stored."""
     shape = (n_blocks, n_kv_heads, BLOCK_SIZE, head_dim)
-    return KvLayer(*(torch.empty(shape, dtype=dtype, device=device) for _ in range(2)))
+    return KvLayer(*(torch.zeros(shape, dtype=dtype, device=device) for _ in range(2)))
 
 
 def store_qkv(
