@@ -1,5 +1,5 @@
-"""Kernels that are interpreted read and write nothing but their tensors: elsewhere lies what Python has, or a card's other
-memory, and a slip would show as anything, much later."""
+"""Kernels that are interpreted read and write nothing but their tensors: elsewhere lies what Python has, or what else a
+card holds, and a slip would show as anything, much later."""
 
 from __future__ import annotations
 
