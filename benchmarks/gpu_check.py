@@ -6,7 +6,6 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-import random_model
 from gpu_report import Report
 from model_shapes import SHAPES
 from numpy.typing import NDArray
@@ -112,6 +111,8 @@ def _say(what: str, found: NDArray[np.float32], expected: NDArray[np.float32], r
 
 
 def _random_file(name: str, kind: str, folder: Path) -> Path:
+    import random_model  # needs gguf, which nothing else here does
+
     path = folder / f"{name}-{kind}.gguf"
     random_model.write_gguf(SHAPES[name], kind, path, None, 0, lambda line: None)
     return path

@@ -57,10 +57,11 @@ def steps(
 def torch_steps(shape: ModelShape, cases: Sequence[Case], compiled: bool, report: Report) -> None:
     """The same cases in bfloat16: tokens in a CUDA graph, prompts as torch launches them. Those of models with experts
     are not compiled, as how many tokens an expert gets is read on the processor."""
+    model = TorchModel(shape, DEVICE)
     for case in cases:
         if case.kind == "pp" and compiled and shape.n_experts:
             continue
-        model = TorchModel(shape, case.batch, case.depth + case.n_tokens if case.kind == "tg" else 0, DEVICE)
+        model.remember(case.batch, case.depth + case.n_tokens if case.kind == "tg" else 0)
         run = model.step if case.kind == "tg" else model.prompt
         if compiled:
             torch.compiler.reset()  # or sizes that change from case to case would count as unknown

@@ -22,11 +22,13 @@ from gristmill.ops.triton.kv import kv_layer
 from gristmill.ops.triton.linear import linear
 from gristmill.ops.triton.logprobs import logprobs
 from gristmill.ops.triton.moe import moe
+from gristmill.ops.triton.quantized import Matrix
 from gristmill.ops.triton.sampling import sample
 from gristmill.types import Batch
 
 FLOATS = torch.bfloat16
 _CACHED = 1 if INTERPRETED else 256 << 20  # bytes, more than a card's cache holds
+_ROUTERS = 1 if INTERPRETED else 8  # that choose different experts, or those of one token would be found again
 _TOKENS = (1, 2, 40) if INTERPRETED else (1, 2, 16, 64, 512, 4096)
 _KINDS = ("bf16", "int8", "q8_0", "mxfp4")
 _CASES = (
@@ -50,9 +52,9 @@ def linears(shape: ModelShape, copy: float, report: Report) -> None:
         "head": (shape.vocab_size, shape.d_model),
     }
     for name, (rows, cols) in matrices.items():
-        n = _copies(2 * rows * cols)
-        plain = [torch.randn((rows, cols), device=DEVICE, dtype=FLOATS) for _ in range(n)]
-        ours = {kind: [random_matrix(kind, rows, cols, DEVICE) for _ in range(n)] for kind in _KINDS}
+        n_plain = _copies(2 * rows * cols)
+        plain = [torch.randn((rows, cols), device=DEVICE, dtype=FLOATS) for _ in range(n_plain)]
+        ours = {kind: _matrices(kind, rows, cols) for kind in _KINDS}
         for tokens in _TOKENS:
             x = torch.randn((tokens, cols), device=DEVICE, dtype=FLOATS)
             peer = seconds([lambda w=w, x=x: F.linear(x, w) for w in plain])
@@ -77,8 +79,8 @@ def experts(shape: ModelShape, kind: str, copy: float, report: Report) -> None:
     down = random_matrix(kind, shape.d_model, shape.d_ff, DEVICE, shape.n_experts, True)
     for tokens in _TOKENS:
         x = torch.randn((tokens, shape.d_model), device=DEVICE, dtype=FLOATS)
-        router = torch.randn((tokens, shape.n_experts), device=DEVICE)
-        took = seconds([lambda x=x, r=router: moe(x, r, gate_up, down, shape.n_active, 7.0, FLOATS)])
+        routers = [torch.randn((tokens, shape.n_experts), device=DEVICE) for _ in range(_ROUTERS)]
+        took = seconds([lambda x=x, r=r: moe(x, r, gate_up, down, shape.n_active, 7.0, FLOATS) for r in routers])
         share = 1 - (1 - shape.n_active / shape.n_experts) ** tokens
         flop = 6.0 * tokens * shape.n_active * shape.d_ff * shape.d_model
         of_copy = share * (gate_up.n_bytes + down.n_bytes) / took / copy
@@ -130,8 +132,13 @@ def choices(vocab_size: int, report: Report) -> None:
         report.say("logprobs", rows=n, n_top=20, us=seconds([lambda x=logits, i=ids: logprobs(x, i, 20)]) * 1e6)
 
 
+def _matrices(kind: str, rows: int, cols: int) -> list[Matrix]:
+    first = random_matrix(kind, rows, cols, DEVICE)
+    return [first, *(random_matrix(kind, rows, cols, DEVICE) for _ in range(_copies(first.n_bytes) - 1))]
+
+
 def _copies(n_bytes: int) -> int:
-    return max(1, _CACHED // n_bytes)
+    return -(-_CACHED // n_bytes)
 
 
 def _batch(n: int, before: int, new: int) -> tuple[Batch, int]:

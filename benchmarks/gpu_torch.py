@@ -21,9 +21,9 @@ Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 
 
 class TorchModel:
-    """Random weights of this shape in bfloat16, and n sequences with `depth` positions in the cache (0: none)."""
+    """Random weights of this shape in bfloat16."""
 
-    def __init__(self, shape: ModelShape, n: int, depth: int, device: torch.device) -> None:
+    def __init__(self, shape: ModelShape, device: torch.device) -> None:
         self._shape, self._device = s, device = shape, device
         n_qkv = (s.n_heads + 2 * s.n_kv_heads) * s.head_dim
         experts = (s.n_experts,) if s.n_experts else ()
@@ -41,11 +41,17 @@ class TorchModel:
         self._head = self._embed if s.tied_head else self._weight(s.vocab_size, s.d_model)
         angle = torch.rand(s.head_dim // 2, device=device)
         self._cos, self._sin = angle.cos().to(KIND), angle.sin().to(KIND)
-        seen = [min(depth, s.window) if s.window and i % 2 == 0 else depth for i in range(s.n_layers)]
-        self._kv = [torch.randn((2, n, s.n_kv_heads, many, s.head_dim), device=device, dtype=KIND) for many in seen]
+        self._kv = list[Tensor]()
+
+    def remember(self, n: int, depth: int) -> None:
+        """n sequences with `depth` positions in the cache, for `step`."""
+        s, self._kv = self._shape, []
+        for i in range(s.n_layers):
+            seen = min(depth, s.window) if s.window and i % 2 == 0 else depth
+            self._kv.append(torch.randn((2, n, s.n_kv_heads, seen, s.head_dim), device=self._device, dtype=KIND))
 
     def step(self, ids: Tensor) -> Tensor:
-        """One token of each sequence: ids [n] -> ids [n]."""
+        """One token of each sequence that it remembers: ids [n] -> ids [n]."""
 
         def attend(i: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             keys, values = self._kv[i]

@@ -133,7 +133,7 @@ def test_torch_computes_experts_alike_however_many_tokens_there_are(script: Modu
     from model_shapes import SHAPES
 
     torch.manual_seed(0)
-    model = TorchModel(SHAPES["small-experts"], 1, 1, torch.device("cpu"))
+    model = TorchModel(SHAPES["small-experts"], torch.device("cpu"))
     x = torch.randn((n, 64), dtype=torch.bfloat16)
     _, _, router, gate_up, down = model._layers[0]
     alone = torch.cat([model._experts(row[None], router, gate_up, down) for row in x])
