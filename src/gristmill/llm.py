@@ -89,6 +89,7 @@ class LLM:
     chat_template  a Jinja2 file to use instead of the model's own chat template
     tokenizer      a file to take the vocabulary from instead of the model's own
     progress       called with (bytes loaded, bytes in all)
+    warming        called with (steps done, steps in all) where kernels are compiled before the first request, on a card
     Raises FileNotFoundError, and ModelFormatError, HubError (of a model that was not pulled) or another ValueError
     that names what is wrong.
     """
@@ -110,6 +111,7 @@ class LLM:
         tokenizer: str | Path | None = None,
         chat_template: str | Path | None = None,
         progress: Callable[[int, int], None] | None = None,
+        warming: Callable[[int, int], None] | None = None,
     ) -> None:
         model = STORY_MODEL if model is None else model
         path = locate(model)
@@ -150,7 +152,7 @@ class LLM:
         decoder = build(checkpoint, self._ops, progress, target)
         small = build(draft_checkpoint, self._ops, progress, target) if draft_checkpoint is not None else None
         if on_card:
-            budget = kv_budget if kv_budget is not None else _spare_on_card(self._ops)
+            budget = kv_budget if kv_budget is not None else spare_on_card(self._ops)
             kv_plan = plan(config, kv_type, *sizes, budget, draft_config)
         self.model_path = path
         self.model_name = name_of(model, path)
@@ -163,7 +165,8 @@ class LLM:
             speculate=LONGEST if speculate is True else speculate,
             replay=replay,
         )
-        self._engine: Engine | None = Engine(decoder, self._ops, settings, kv_plan, kv_type, self._guide_of(), small)
+        guide_of = self._guide_of()
+        self._engine: Engine | None = Engine(decoder, self._ops, settings, kv_plan, kv_type, guide_of, small, warming)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -461,7 +464,8 @@ def pick_backend(device: str, threads: int | None, gpu_memory_fraction: float = 
     return CudaOps(gpu_memory_fraction, threads)
 
 
-def _spare_on_card(ops: Ops) -> int:
+def spare_on_card(ops: Ops) -> int:
+    """Bytes that keys and values may take there, once the weights are loaded."""
     from gristmill.ops.cuda import CudaOps
 
     assert isinstance(ops, CudaOps)

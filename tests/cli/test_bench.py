@@ -112,3 +112,61 @@ def test_help_has_examples(command: str) -> None:
     done = run(command, "--help")
     assert "Examples:" in done.stdout
     assert f"gristmill bench {command}" in done.stdout
+
+
+@pytest.fixture
+def interpreted() -> dict[str, str]:
+    """Kernels of cards run here, and what is measured is the processor."""
+    pytest.importorskip("torch", reason="the GPU's memory is torch's")
+    pytest.importorskip("triton", reason="the GPU's kernels are Triton's")
+    return {"TRITON_INTERPRET": "1"}
+
+
+def test_machine_on_a_card(interpreted: dict[str, str]) -> None:
+    args = ("machine", "--device", "cuda", "--rounds", "2", "--buffer-mb", "256")
+    report = json.loads(run(*args, "--json", env=interpreted).stdout)
+    assert (report["card"], report["rounds"], report["buffer_mb"]) == ("Triton's interpreter", 2, 256)
+    for rate in (report["copy_gb_per_s"], report["cublas_gflop_per_s"]):
+        assert 0 < rate["median"] <= rate["best"]
+    assert min(report["in_graph_us"], report["alone_us"]) > 0
+    table = run(*args, env=interpreted).stdout
+    for unit in ("copy on the card (256 MiB), GB/s", "cuBLAS bf16, GFLOP/s", "a kernel in a graph, us"):
+        assert unit in table
+
+
+def test_model_on_a_card(model: str, interpreted: dict[str, str]) -> None:
+    """Every weight is read once a step, as it lies there: nothing is rounded up."""
+    common = ("model", "-m", model, "--device", "cuda", "-b", "2", "-r", "1", "--buffer-mb", "256")
+    done = run(*common, "-p", "4", "-n", "2", "-d", "5", "--json", env=interpreted)
+    rows = json.loads(done.stdout)
+    assert [row["test"] for row in rows] == ["pp4", "tg2"]
+    assert all(list(row) == FIELDS for row in rows)
+    dim, hidden, layers, vocab = small_model.DIM, small_model.HIDDEN, small_model.LAYERS, small_model.VOCAB
+    kv = dim * small_model.KV_HEADS // small_model.HEADS
+    weights = 4 * (layers * (2 * dim * dim + 2 * dim * kv + 3 * dim * hidden) + vocab * dim)
+    cache = 2 * (6 + 7) / 2 * layers * small_model.KV_HEADS * (8 + 16) * 2  # counted as the processor keeps it
+    assert rows[1]["gb_per_s"] / rows[1]["tokens_per_s"] * 1e9 == pytest.approx((weights + cache) / 2)
+    table = run(*common, "-p", "0", "-n", "1", env=interpreted).stdout
+    for word in ("of copy", "of cuBLAS", "each kernel of a step costs"):
+        assert word in table
+
+
+@pytest.mark.parametrize("command", ["machine", "model"])
+def test_a_card_that_is_not_there(model: str, command: str) -> None:
+    torch = pytest.importorskip("torch", reason="the GPU's memory is torch's")
+    pytest.importorskip("triton", reason="the GPU's kernels are Triton's")
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+    done = run(command, "--device", "cuda", env={"TRITON_INTERPRET": "0", "GRISTMILL_MODEL": model})
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.splitlines() == ["Error: device is 'cuda', and torch finds no CUDA card here: use device cpu"]
+
+
+@pytest.mark.parametrize(
+    ("command", "option"), [("machine", "--threads"), ("model", "--threads"), ("machine", "--isa")]
+)
+def test_what_is_for_the_processor(command: str, option: str) -> None:
+    done = run(command, "--device", "cuda", option, "2" if option == "--threads" else "auto")
+    assert done.returncode == 2
+    assert f"{option} is for the processor: leave it out with --device cuda" in done.stderr

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from gristmill import LLM
 from gristmill.cli.main import main
+from gristmill.engine import warm
 from gristmill.engine.adjust import Adjuster
 from gristmill.engine.batch import build
 from gristmill.engine.runner import Runner
@@ -275,4 +276,21 @@ def test_from_the_command_line(tmp_path: Path) -> None:
         result = CliRunner().invoke(main, arguments + more)
         assert result.exit_code == 0, result.output
         texts.append(json.loads(result.stdout)["text"])
+    assert texts[0] == texts[1]
+
+
+def test_warming_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through LLM, of every step; and what is warmed answers as before."""
+    monkeypatch.setattr(CudaOps, "needs_warming", True)
+    monkeypatch.setattr(CudaOps, "batch_sizes", (1,))
+    monkeypatch.setattr(warm, "_PROMPTS", (3,))
+    told: list[tuple[int, int]] = []
+    path, params = checkpoint(folder, "llama-tiny", "F32"), SamplingParams(temperature=0, max_tokens=2)
+    texts = []
+    for device in ("cpu", "cuda"):
+        how: dict[str, Any] = {"device": device, "kv_type": "f32", "max_context": 32, "max_sequences": 1}
+        with LLM(path, **how, warming=lambda done, total: told.append((done, total))) as llm:
+            texts.append([output.outputs[0].token_ids for output in llm.generate([[5, 6]], params)])
+    n = told[-1][1]
+    assert told == [(i + 1, n) for i in range(n)]
     assert texts[0] == texts[1]

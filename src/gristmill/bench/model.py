@@ -12,11 +12,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from gristmill.bench.machine import Machine
+from gristmill.bench.machine import Rate
 from gristmill.bench.work import LinearCost, ModelCost, Span, Work, step_work
 from gristmill.engine.batch import build
 from gristmill.engine.engine import STEP_TOKENS
@@ -52,10 +52,11 @@ class Row:
     """One test's result. tokens_per_s is the mean of the repetitions and counts the tokens of all sequences.
 
     gb_per_s             what a step must read at least (see bench.work), over the time it took
-    share_of_bandwidth   of what reading gives, with as many threads: the median of measurements taken between the
-                         repetitions, as a shared machine changes from second to second
+    share_of_bandwidth   of what reading gives, with as many threads (on a card: copying): the median of measurements
+                         taken between the repetitions, as a shared machine changes from second to second
     gflop_per_s          multiply-adds of linears and attention, as two
-    share_of_peak        likewise, of the arithmetic that most of the model's weights are multiplied in
+    share_of_peak        likewise, of the arithmetic that most of the model's weights are multiplied in (on a card: of
+                         what cuBLAS does with the model's shapes)
     """
 
     test: str
@@ -68,6 +69,14 @@ class Row:
     share_of_bandwidth: float
     gflop_per_s: float
     share_of_peak: float
+
+
+class Measured(Protocol):
+    """What is measured beside the model: `machine.Machine`, `card.Card`."""
+
+    def read(self, threads: int, rounds: int) -> Rate: ...
+
+    def peak(self, threads: int, arithmetic: str, rounds: int) -> Rate: ...
 
 
 def plan(
@@ -115,22 +124,39 @@ def main_arithmetic(decoder: Decoder) -> str:
     return count.most_common(1)[0][0]
 
 
+def multiplied(decoder: Decoder) -> list[tuple[int, int]]:
+    """(rows, columns) of every matrix that each token is multiplied with; of experts as often as it uses them."""
+    n_active = decoder.config.moe.n_active if decoder.config.moe else 1
+    found = []
+    for layer in decoder.layers:
+        for linear in (layer.qkv, layer.o, layer.gate_up, layer.down):
+            found += [(linear.rows, linear.cols)] * (n_active if linear.n_matrices > 1 else 1)
+    return found
+
+
 class ModelBench:
     """One model, its cache, and the machine it runs on.
 
     ops_of   the backend with so many threads; weights are shared by all of them
+    memory   bytes that the cache may take; None: what this machine has
     The cache is as large as the largest test needs and is filled with random numbers, so that a depth costs no prompt:
     speed does not depend on values. ValueError for a test that the model's context or this machine's memory is too
     small for.
     """
 
     def __init__(
-        self, decoder: Decoder, kv_type: str, cases: Sequence[Case], ops_of: Callable[[int], Ops], machine: Machine
+        self,
+        decoder: Decoder,
+        kv_type: str,
+        cases: Sequence[Case],
+        ops_of: Callable[[int], Ops],
+        machine: Measured,
+        memory: int | None = None,
     ) -> None:
         for case in cases:
             _check_context(case, decoder.config)
         n_blocks = max(case.batch * _blocks(case) for case in cases)
-        _check_memory(n_blocks * block_bytes(decoder.config, kv_type))
+        _check_memory(n_blocks * block_bytes(decoder.config, kv_type), _available() if memory is None else memory)
         self._decoder = decoder
         self._machine = machine
         self._cost = model_cost(decoder, kv_type)
@@ -140,6 +166,7 @@ class ModelBench:
         n_blocks_of = [n_blocks] * self._n_groups
         self._kv = allocate(next(iter(self._ops.values())), decoder.config, n_blocks_of, kv_type)
         _fill(self._kv)
+        self._runners = {count: Runner(decoder, ops, self._kv) for count, ops in self._ops.items()}
 
     def run(self, case: Case, repetitions: int) -> Row:
         """One warm-up, then the repetitions, with the machine's limits taken before, between and after them."""
@@ -180,13 +207,11 @@ class ModelBench:
 
     def compute(self, case: Case, sequences: Sequence[EngineSequence]) -> None:
         """What is timed: the prompt, or n_tokens more for every sequence."""
-        ops = self._ops[case.threads]
-        runner = Runner(self._decoder, ops, self._kv)
+        ops, runner = self._ops[case.threads], self._runners[case.threads]
         if case.kind == "pp":
             _compute_prompt(sequences[0], runner, ops)
         else:
-            for _ in range(case.n_tokens):
-                _generate_one(sequences, runner, ops)
+            _generate(sequences, case.n_tokens, runner, ops)
 
 
 def work_of(cost: ModelCost, case: Case) -> Work:
@@ -233,11 +258,29 @@ def _compute_prompt(sequence: EngineSequence, runner: Runner, ops: Ops) -> None:
         sequence.n_computed += n
 
 
-def _generate_one(sequences: Sequence[EngineSequence], runner: Runner, ops: Ops) -> None:
-    ids, _ = runner.step(build([Part(sequence, 1, 1) for sequence in sequences], ops))
-    for sequence, token_id in zip(sequences, ids, strict=True):
-        sequence.n_computed += 1
-        sequence.tokens.append(token_id)
+def _generate(sequences: Sequence[EngineSequence], n_tokens: int, runner: Runner, ops: Ops) -> None:
+    """Sequences of one length go on. Where the backend runs ahead, each step is begun before the last one is finished,
+    as the engine does it."""
+    parts = [Part(sequence, 1, 1) for sequence in sequences]
+    first, groups = sequences[0].n_computed, range(len(sequences[0].block_ids))
+    in_flight = False
+
+    def take(ids: Sequence[int]) -> None:
+        for sequence, token_id in zip(sequences, ids, strict=True):
+            sequence.n_computed += 1
+            sequence.tokens.append(token_id)
+
+    for position in range(first, first + n_tokens):
+        place, starts = divmod(position, BLOCK_SIZE)
+        begun = [[s.block_ids[g][place] for s in sequences] if starts == 0 else [] for g in groups]
+        begins = ops.runs_ahead and position > first and runner.begin(begun, place + 1)
+        if in_flight:
+            take(runner.finish())
+        in_flight = begins
+        if not begins:
+            take(runner.step(build(parts, ops))[0])
+    if in_flight:
+        take(runner.finish())
 
 
 def _blocks(case: Case) -> int:
@@ -253,14 +296,17 @@ def _check_context(case: Case, config: ModelConfig) -> None:
         )
 
 
-def _check_memory(n_bytes: int) -> None:
-    """Before the cache is touched: running out of memory later would end the process without a word."""
+def _available() -> int | None:
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
-        available = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
     except (OSError, StopIteration):
-        return
-    if n_bytes > available:
+        return None
+
+
+def _check_memory(n_bytes: int, available: int | None) -> None:
+    """Before the cache is touched: running out of memory later would end the process without a word."""
+    if available is not None and n_bytes > available:
         raise ValueError(
             f"the cache would take {n_bytes / 1e9:.1f} GB and {available / 1e9:.1f} GB of memory are free;"
             " ask for less depth or a smaller batch"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
@@ -12,8 +13,11 @@ from rich.table import Table
 
 from gristmill.bench.machine import ARITHMETICS, Limits, Machine
 from gristmill.cli import options
-from gristmill.cli.bench_options import buffer_mb
+from gristmill.cli.bench_options import buffer_mb, card_of
 from gristmill.ops.cpu import default_threads
+
+if TYPE_CHECKING:
+    from gristmill.bench.card import CardLimits
 
 _UNITS = {"f32": "fp32 multiply-add, GFLOP/s", "bf16": "bf16 dot, GFLOP/s", "int8": "int8 dot, GOP/s"}
 
@@ -22,6 +26,7 @@ _EXAMPLES = """
 Examples:
   gristmill bench machine
   gristmill bench machine --threads 2 --json
+  gristmill bench machine --device cuda --buffer-mb 4096
   GRISTMILL_ISA=avx2 gristmill bench machine
 """
 
@@ -34,15 +39,23 @@ Examples:
     default="auto",
     help="instruction set; auto: the best that this machine has",
 )
+@options.device
 @buffer_mb
 @options.option("--rounds", type=click.IntRange(1, 1000), default=15, help="of each measurement")
 @options.as_json
-def machine(threads: int | None, isa: str, buffer_mb: int, rounds: int, as_json: bool) -> None:
+def machine(threads: int | None, isa: str, device: str, buffer_mb: int, rounds: int, as_json: bool) -> None:
     """Measure how fast this machine reads memory and multiplies.
 
     Memory is read as packed weights are: in order, huge pages, every thread a stretch of its own. Multiply-adds (two
     operations each) run in registers, in the instruction set that the kernels use. Run it on an idle machine.
+
+    With --device cuda, what a graphics card can do: a large copy on it, cuBLAS on large bfloat16 matrices, and what
+    each kernel of a CUDA graph costs at least.
     """
+    if device == "cuda":
+        options.refuse_given(("threads", "isa"), "is for the processor: leave it out with --device cuda")
+        _measure_card(buffer_mb, rounds, as_json)
+        return
     most = threads or default_threads()
     console = Console(stderr=True)
     found = []
@@ -54,6 +67,26 @@ def machine(threads: int | None, isa: str, buffer_mb: int, rounds: int, as_json:
         click.echo(json.dumps({"isa": found[0].isa, "buffer_mb": buffer_mb, "limits": [_plain(x) for x in found]}))
     else:
         _print(found, buffer_mb, rounds)
+
+
+def _measure_card(buffer_mb: int, rounds: int, as_json: bool) -> None:
+    found = card_of(buffer_mb).limits(rounds)
+    if as_json:
+        click.echo(json.dumps({"rounds": rounds, "buffer_mb": buffer_mb, **_plain_card(found)}))
+        return
+    table = Table("", "best (median)", title=f"{found.name}; {rounds} rounds", box=None)
+    table.columns[1].justify = "right"
+    table.add_row(f"copy on the card ({buffer_mb} MiB), GB/s", f"{found.copy.best:.1f} ({found.copy.median:.1f})")
+    table.add_row("cuBLAS bf16, GFLOP/s", f"{found.cublas.best:.0f} ({found.cublas.median:.0f})")
+    table.add_row("a kernel in a graph, us", f"({found.in_graph_us:.2f})")
+    table.add_row("a kernel launched by torch, us", f"({found.alone_us:.2f})")
+    Console(highlight=False).print(table)
+
+
+def _plain_card(limits: CardLimits) -> dict[str, object]:
+    fields = asdict(limits)
+    rates = {"copy_gb_per_s": fields.pop("copy"), "cublas_gflop_per_s": fields.pop("cublas")}
+    return {"card": fields.pop("name"), **rates, **fields}
 
 
 def _plain(limits: Limits) -> dict[str, object]:

@@ -12,11 +12,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from gristmill.bench.machine import Machine
-from gristmill.bench.model import Case, ModelBench, Row, main_arithmetic, plan
+from gristmill.bench.model import LIMIT_ROUNDS, Case, ModelBench, Row, main_arithmetic, multiplied, plan
 from gristmill.cli import options
-from gristmill.cli.bench_options import Numbers, buffer_mb
+from gristmill.cli.bench_options import Numbers, buffer_mb, card_of
 from gristmill.cli.loading import load_decoder
-from gristmill.llm import pick_backend
+from gristmill.llm import pick_backend, spare_on_card
 from gristmill.ops.cpu import default_threads
 
 _EXAMPLES = """
@@ -25,6 +25,7 @@ Examples:
   gristmill bench model -m model.gguf
   gristmill bench model -m model.gguf -p 512,2048 -n 64 -b 1 -t 1,2
   gristmill bench model -m model.gguf -p 0 -n 32 -d 0,4096 --json > deep.json
+  gristmill bench model -m model.gguf --device cuda -b 1,16,64 -d 1024 --buffer-mb 4096
 """
 
 
@@ -38,7 +39,8 @@ Examples:
 @options.option("-r", "--repetitions", type=click.IntRange(1, 1000), default=3, help="of each test, after a warm-up")
 @options.kv_type
 @options.quantize
-@options.processor
+@options.device
+@options.gpu_memory_fraction
 @buffer_mb
 @options.as_json
 def model(
@@ -52,6 +54,7 @@ def model(
     kv_type: str,
     quantize: str,
     device: str,
+    gpu_memory_fraction: float,
     buffer_mb: int,
     as_json: bool,
 ) -> None:
@@ -62,23 +65,34 @@ def model(
     of all earlier positions; of experts the number expected if routers chose evenly), GFLOP/s multiply-adds of linears
     and attention; shares are of what is measured in the same process. A depth is filled with keys and values of one
     number. Run it on an idle machine.
+
+    With --device cuda shares are of a large copy on the card, and of what cuBLAS does with the model's own shapes and
+    512 tokens.
     """
-    counts = threads or (default_threads(),)
+    on_card = device == "cuda"
+    if on_card:
+        options.refuse_given(("threads",), "is for the processor: leave it out with --device cuda")
+    counts = (1,) if on_card else threads or (default_threads(),)
     cases = plan(n_prompt, n_generate, batch, depth, counts)
-    first = pick_backend(device, counts[0])
+    first = pick_backend(device, None if on_card else counts[0], gpu_memory_fraction)
     decoder = load_decoder(model, first, quantize)
+    card = card_of(buffer_mb, multiplied(decoder)) if on_card else None
     bench = ModelBench(
         decoder,
         kv_type,
         cases,
         lambda count: first if count == counts[0] else pick_backend(device, count),
-        Machine(buffer_mb << 20),
+        card or Machine(buffer_mb << 20),
+        spare_on_card(first) if on_card else None,
     )
     rows = [bench.run(case, repetitions) for case in _shown(cases)]
     if as_json:
         click.echo(json.dumps([asdict(row) for row in rows], indent=1))
+    elif card is None:
+        _print(rows, "read", main_arithmetic(decoder), None)
     else:
-        _print(rows, main_arithmetic(decoder))
+        each = f"each kernel of a step costs {card.launch_us(LIMIT_ROUNDS, recorded=True):.2f} us at least"
+        _print(rows, "copy", "cuBLAS", f"{card.name}; {each}")
 
 
 def _shown(cases: list[Case]) -> Iterator[Case]:
@@ -96,9 +110,9 @@ def _shown(cases: list[Case]) -> Iterator[Case]:
             bar.advance(task)
 
 
-def _print(rows: list[Row], arithmetic: str) -> None:
-    table = Table("test", box=None, pad_edge=False)
-    for head in ("batch", "depth", "threads", "tok/s", "GB/s", "of read", "GFLOP/s", f"of {arithmetic}"):
+def _print(rows: list[Row], bandwidth: str, arithmetic: str, caption: str | None) -> None:
+    table = Table("test", box=None, pad_edge=False, caption=caption)
+    for head in ("batch", "depth", "threads", "tok/s", "GB/s", f"of {bandwidth}", "GFLOP/s", f"of {arithmetic}"):
         table.add_column(head, justify="right", no_wrap=True)
     for row in rows:
         digits = 0 if row.tokens_per_s >= 1000 else 1

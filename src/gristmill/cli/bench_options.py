@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import click
 
 from gristmill.cli import options
+
+if TYPE_CHECKING:
+    from gristmill.bench.card import Card
 
 
 class Numbers(click.ParamType[tuple[int, ...]]):
@@ -29,6 +35,15 @@ class Numbers(click.ParamType[tuple[int, ...]]):
             if not self._low <= number <= self._high:
                 self.fail(f"{number} is not between {self._low} and {self._high}", param, ctx)
         return numbers
+
+
+def card_of(buffer_mb: int, matrices: Sequence[tuple[int, int]] = ()) -> Card:
+    """ValueError where there is none, or no torch."""
+    try:
+        from gristmill.bench.card import Card
+    except ModuleNotFoundError as error:
+        raise ValueError(f"device cuda needs {error.name}: pip install 'gristmill[cuda]'") from None
+    return Card(buffer_mb << 20, matrices)
 
 
 buffer_mb = options.option(

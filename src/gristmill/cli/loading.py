@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 
 from gristmill.cli.chat_screen import printable
 from gristmill.cli.options import Loading
@@ -35,7 +36,7 @@ def load(
     gpu_memory_fraction: float = 0.9,
 ) -> LLM:
     """The model, for so many requests at once. What the user should know (converted weights, say) goes to stderr."""
-    with progress_bar() as progress:
+    with loading_bars() as bars:
         return LLM(
             model,
             device=device,
@@ -49,7 +50,8 @@ def load(
             chat_template=chat_template,
             speculate=speculate,
             draft=draft,
-            progress=progress,
+            progress=bars.loading,
+            warming=bars.warming,
         )
 
 
@@ -98,17 +100,51 @@ def log_to_stderr() -> None:
             handler.setFormatter(_Lines("%(message)s"))
 
 
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """Of bytes loaded and, on a card, of kernels compiled before the first request. None where nobody is watching."""
+
+    loading: Report | None
+    warming: Report | None
+
+
 @contextmanager
-def progress_bar(doing: str = "loading") -> Iterator[Report | None]:
+def loading_bars() -> Iterator[Bars]:
+    """One bar at a time: the second takes the place of the first."""
+    with ExitStack() as shown:
+        loading = shown.enter_context(progress_bar())
+        second: list[Report | None] = []
+
+        def warming(done: int, total: int) -> None:
+            if not second:
+                shown.close()
+                second.append(shown.enter_context(progress_bar("compiling kernels", of_bytes=False)))
+            if second[0] is not None:
+                second[0](done, total)
+
+        yield Bars(loading, None if loading is None else warming)
+
+
+@contextmanager
+def progress_bar(doing: str = "loading", of_bytes: bool = True) -> Iterator[Report | None]:
     """Moves a bar on a terminal; None where stderr is none. Warnings go there too."""
     log_to_stderr()
     if not sys.stderr.isatty():
         yield None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn, TransferSpeedColumn
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TransferSpeedColumn,
+    )
 
-    columns = (TextColumn(doing), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeElapsedColumn())
+    amounts = (DownloadColumn(), TransferSpeedColumn()) if of_bytes else (MofNCompleteColumn(),)
+    columns = (TextColumn(doing), BarColumn(), *amounts, TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(doing, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -62,7 +62,9 @@ device = option(
     default="auto",
     help="where to compute; auto is the processor",
 )
-processor = option("--device", type=click.Choice(["auto", "cpu"]), default="auto", help="where to compute")
+processor = option(
+    "--device", type=click.Choice(["auto", "cpu"]), default="auto", help="where to compute: the processor alone"
+)
 gpu_memory_fraction = option(
     "--gpu-memory-fraction",
     type=click.FloatRange(0, 1, min_open=True),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gristmill.cli import options
-from gristmill.cli.loading import load, progress_bar
+from gristmill.cli.loading import load, loading_bars
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -137,13 +137,13 @@ def _serve_supervised(model: Model, engine: EngineOptions, settings: Settings, l
     from gristmill.serve.process_service import ProcessService
 
     with ExitStack() as bar:
-        progress = bar.enter_context(progress_bar())
+        bars = bar.enter_context(loading_bars())
 
         def be_ready() -> None:
             bar.close()
             _say_ready(model, settings, listen)
 
-        service = ProcessService(engine, settings.max_queue, progress, be_ready)
+        service = ProcessService(engine, settings.max_queue, bars.loading, be_ready, on_warming=bars.warming)
         _run(create_app(model, settings, service), listen)
 
 

@@ -52,7 +52,8 @@ class Warmer:
                 yield lambda n=n: self._runner.step(self._batch(n, n, 1))  # type: ignore[misc]
 
     def _generating(self) -> Iterator[Callable[[], object]]:
-        """Every shape that is recorded, from the largest on: the others then fit the memory that it took."""
+        """Every shape that is recorded, from the largest on: the others then fit the memory that it took. A position is
+        left for the step after."""
         sizes = self._ops.batch_sizes or (1, 2)
         most = next((size for size in sizes if size >= self._max_sequences), sizes[-1])
         width = self._ops.least_blocks
@@ -62,7 +63,7 @@ class Warmer:
             widths.append(width)
         for size in sorted((size for size in sizes if size <= most), reverse=True):
             for width in reversed(widths):
-                yield partial(self._generate, min(width * BLOCK_SIZE, self._max_context), size)
+                yield partial(self._generate, min(width * BLOCK_SIZE, self._max_context) - 1, size)
 
     def _generate(self, length: int, n_sequences: int) -> None:
         self._runner.step(self._batch(length, 1, n_sequences))

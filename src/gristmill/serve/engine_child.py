@@ -35,10 +35,12 @@ _NOTHING: Final = Load(0, 0, 0.0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Who is told, on the event loop. progress: (bytes loaded, bytes in all). take: messages about requests."""
+    """Who is told, on the event loop. take: messages about requests. progress: (bytes loaded, bytes in all). warming:
+    (steps done, steps in all)."""
 
     take: Callable[[Kind, bytes], None]
     progress: Callable[[int, int], None]
+    warming: Callable[[int, int], None]
     ready: Callable[[], None]
 
 
@@ -155,6 +157,8 @@ class EngineChild(asyncio.BufferedProtocol):
                 done, total = json.loads(payload)
                 self.loaded = done / max(1, total)
                 self._watch.progress(done, total)
+            case Kind.WARMING:
+                self._watch.warming(*json.loads(payload))
             case Kind.READY:
                 self.ready_at = time.monotonic()
                 self._watch.ready()

@@ -11,7 +11,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 
@@ -57,10 +57,10 @@ def main() -> None:
 
 
 def _load(options: EngineOptions, sender: Sender) -> LLM:
-    def progress(done: int, total: int) -> None:
-        sender.send(say(Kind.PROGRESS, [done, total]))
+    def report(kind: Kind) -> Callable[[int, int], None]:
+        return lambda done, total: sender.send(say(kind, [done, total]))
 
-    return LLM(**asdict(options), progress=progress)
+    return LLM(**asdict(options), progress=report(Kind.PROGRESS), warming=report(Kind.WARMING))
 
 
 def _end_with(channel: socket.socket) -> None:

@@ -52,6 +52,7 @@ class Kind(IntEnum):
     ANSWER = 10
     ROWS = 11
     EVENT = 12
+    WARMING = 13
 
 
 @dataclass(frozen=True, slots=True)

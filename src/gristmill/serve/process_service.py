@@ -21,6 +21,7 @@ class ProcessService:
 
     on_progress  (bytes loaded, bytes in all)
     on_ready     the model is there for the first time
+    on_warming   (steps done, steps in all) before that, on a card
     """
 
     def __init__(
@@ -30,9 +31,11 @@ class ProcessService:
         on_progress: Callable[[int, int], None] | None = None,
         on_ready: Callable[[], None] | None = None,
         max_unread: int = MAX_UNREAD,
+        on_warming: Callable[[int, int], None] | None = None,
     ) -> None:
         self._open = OpenCalls(options.max_sequences + max_queue)
-        watch = Watch(self._take, on_progress or (lambda done, total: None), on_ready or (lambda: None))
+        warming = on_warming or (lambda done, total: None)
+        watch = Watch(self._take, on_progress or (lambda done, total: None), warming, on_ready or (lambda: None))
         self.supervisor = Supervisor(options, watch, self._open.fail)
         self._max_unread = max_unread
         self._numbers = count()

@@ -5,6 +5,8 @@ A layer is k and v, [n_blocks, G, BLOCK_SIZE, D] each: the 16 keys of one head i
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import triton
 import triton.language as tl
@@ -13,16 +15,26 @@ from gristmill.ops.interface import BLOCK_SIZE
 from gristmill.ops.triton.common import cdiv, tile
 
 Tensor = torch.Tensor
-KvLayer = tuple[Tensor, Tensor]
 
 _BLOCK_SIZE = tl.constexpr(BLOCK_SIZE)
 _TOKENS = 4  # of one head a program; the same for all steps, so that every step rounds alike
 
 
+class KvLayer(NamedTuple):
+    """Keys and values of one layer."""
+
+    k: Tensor
+    v: Tensor
+
+    def fill(self, byte: int) -> None:
+        for part in self:
+            part.view(torch.uint8).fill_(byte)
+
+
 def kv_layer(n_blocks: int, n_kv_heads: int, head_dim: int, dtype: torch.dtype, device: torch.device) -> KvLayer:
-    """k and v for n_blocks * BLOCK_SIZE slots, undefined until stored to."""
+    """k and v for n_blocks * BLOCK_SIZE slots. They are 0, as warming reads what nobody has stored."""
     shape = (n_blocks, n_kv_heads, BLOCK_SIZE, head_dim)
-    return torch.empty(shape, dtype=dtype, device=device), torch.empty(shape, dtype=dtype, device=device)
+    return KvLayer(*(torch.zeros(shape, dtype=dtype, device=device) for _ in range(2)))
 
 
 def store_qkv(

@@ -32,7 +32,7 @@ _BLOCK_ROWS = 64
 
 def linear(x: Tensor, w: Matrix) -> Tensor:
     """x [T, cols] -> float32 [T, rows]. w has no experts."""
-    n_tokens, n_rows = len(x), w.n_rows
+    n_tokens, n_rows = len(x), w.rows
     x = x.contiguous()
     y = torch.empty((n_tokens, n_rows), dtype=torch.float32, device=x.device)
     if n_tokens == 0:
@@ -42,7 +42,7 @@ def linear(x: Tensor, w: Matrix) -> Tensor:
     parts = y if n_splits == 1 else torch.empty((n_splits, *y.shape), dtype=torch.float32, device=x.device)
     per_split = triton.cdiv(triton.cdiv(w.n_stored, n_splits), block_k) * block_k
     matrix = (w.codes, w.scales, w.bias)
-    sizes = (n_rows, w.n_cols, w.n_stored, per_split)
+    sizes = (n_rows, w.cols, w.n_stored, per_split)
     if n_tokens == 1:
         grid = (triton.cdiv(n_rows, 16), n_splits)
         _vector[grid](parts, x, *matrix, *sizes, w.kind, 16, 4 * block_k, n_splits, num_warps=4)
@@ -66,7 +66,7 @@ def _tile_sizes(n_tokens: int, w: Matrix) -> tuple[int, int]:
 
 def _n_splits(w: Matrix, least: int) -> int:
     """Into how many stretches of at least so many stored columns a row's sum is split: 1, 2, 4, ... 16."""
-    n_splits, n_programs = 1, triton.cdiv(w.n_rows, _BLOCK_ROWS)
+    n_splits, n_programs = 1, triton.cdiv(w.rows, _BLOCK_ROWS)
     while n_splits < 16 and n_programs * n_splits < _N_PROGRAMS and w.n_stored // (2 * n_splits) >= least:
         n_splits *= 2
     return n_splits

@@ -31,18 +31,18 @@ def moe(
     routes = route(router, n_active, 16 if n_tokens <= FEW else 64)
     hidden = swiglu(_each_expert(x.contiguous(), gate_up, routes, n_active), limit, dtype)
     of_experts = _each_expert(hidden, down, routes, 1)  # [T * n_active, d_model]
-    y = torch.empty((n_tokens, down.n_rows), dtype=torch.float32, device=x.device)
-    _combine[(n_tokens, triton.cdiv(down.n_rows, 512))](y, of_experts, routes.weights, down.n_rows, n_active, 512)
+    y = torch.empty((n_tokens, down.rows), dtype=torch.float32, device=x.device)
+    _combine[(n_tokens, triton.cdiv(down.rows, 512))](y, of_experts, routes.weights, down.rows, n_active, 512)
     return y
 
 
 def _each_expert(x: Tensor, w: Matrix, routes: Routes, n_shared: int) -> Tensor:
     """float32 [assignments, rows]: of each assignment, its expert times row (assignment / n_shared) of x."""
-    y = torch.empty((routes.weights.numel(), w.n_rows), dtype=torch.float32, device=x.device)
+    y = torch.empty((routes.weights.numel(), w.rows), dtype=torch.float32, device=x.device)
     n_tiles = len(routes.tile_experts)
     tile = len(routes.order) // n_tiles
     block_k = 32 if w.two_in_a_byte else 64
-    grid = (triton.cdiv(w.n_rows, 64), n_tiles)
+    grid = (triton.cdiv(w.rows, 64), n_tiles)
     _expert_tiles[grid](
         y,
         x,
@@ -51,8 +51,8 @@ def _each_expert(x: Tensor, w: Matrix, routes: Routes, n_shared: int) -> Tensor:
         w.bias,
         routes.order,
         routes.tile_experts,
-        w.n_rows,
-        w.n_cols,
+        w.rows,
+        w.cols,
         w.n_stored,
         n_shared,
         w.kind,

@@ -43,11 +43,24 @@ class Matrix:
     codes: Tensor
     scales: Tensor | None
     bias: Tensor | None
-    n_cols: int
+    cols: int
 
     @property
-    def n_rows(self) -> int:
+    def n_matrices(self) -> int:
+        return self.codes.shape[0]
+
+    @property
+    def rows(self) -> int:
         return self.codes.shape[1]
+
+    @property
+    def n_bytes(self) -> int:
+        return sum(part.nbytes for part in (self.codes, self.scales, self.bias) if part is not None)
+
+    @property
+    def arithmetic(self) -> str:
+        """What it is multiplied in, as `bench` calls that."""
+        return "f32" if self.codes.dtype == torch.float32 else "bf16"
 
     @property
     def n_stored(self) -> int:
@@ -138,10 +151,10 @@ def first_columns(k0, K: tl.constexpr):
 
 def rows(table: Matrix, indices: Tensor) -> Tensor:
     """float32 [T, cols]: rows `indices` (int32 [T]) of a matrix without experts, bias left out."""
-    y = torch.empty((len(indices), table.n_cols), dtype=torch.float32, device=table.codes.device)
+    y = torch.empty((len(indices), table.cols), dtype=torch.float32, device=table.codes.device)
     block = 1024 if table.n_stored >= 1024 else triton.next_power_of_2(max(32, table.n_stored))
     grid = (len(indices), triton.cdiv(table.n_stored, block))
-    _rows[grid](y, indices, table.codes, table.scales, table.n_stored, table.n_cols, table.kind, block)
+    _rows[grid](y, indices, table.codes, table.scales, table.n_stored, table.cols, table.kind, block)
     return y
 
 
