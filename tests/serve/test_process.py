@@ -2,59 +2,25 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
-from typing import IO
 
 import httpx
 import psutil
 import pytest
 from click.testing import CliRunner
 from served import wait_until
+from started import answers, engine_of, said, started
 
 from gristmill.cli.main import main
-from gristmill.serve.server import Listen, free_port
+from gristmill.serve.server import Listen
 
 LONG = {"prompt": "ab", "max_tokens": 1900, "ignore_eos": True, "stream": True, "temperature": 0}
-
-
-@contextmanager
-def started(
-    model: Path, *args: str, prepare: Callable[[], None] | None = None
-) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """`gristmill serve` and its address, which may not answer yet."""
-    url = f"http://127.0.0.1:{(port := free_port())}"
-    command = [sys.executable, "-m", "gristmill", "serve", "-m", str(model), "--threads", "1", *args]
-    env = {**os.environ, "GRISTMILL_PORT": str(port)}
-    with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True, preexec_fn=prepare) as process:
-        try:
-            yield process, url
-        finally:
-            process.kill()
-
-
-def said(process: subprocess.Popen[str]) -> IO[str]:
-    assert process.stderr is not None
-    return process.stderr
-
-
-def engine_of(process: subprocess.Popen[str], but: psutil.Process | None = None) -> psutil.Process:
-    """The process that computes, as soon as it is there."""
-    found = list[psutil.Process]()
-
-    def look() -> bool:
-        found[:] = [child for child in psutil.Process(process.pid).children() if child != but]
-        return bool(found)
-
-    wait_until(look)
-    return found[0]
 
 
 @pytest.mark.parametrize("args", [(), ("--in-process",)], ids=["supervised", "in-process"])
@@ -181,13 +147,6 @@ def test_what_cannot_be_loaded_is_one_line(model_path: Path, args: tuple[str, ..
         lines = said(process).read().splitlines()
     assert len(lines) == 1
     assert lines[0].startswith("Error: ")
-
-
-def answers(url: str) -> bool:
-    try:
-        return httpx.get(f"{url}/health", timeout=5).status_code == 200
-    except httpx.HTTPError:
-        return False
 
 
 def test_others_are_not_served_without_a_key(model_path: Path) -> None:

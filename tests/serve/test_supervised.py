@@ -7,9 +7,8 @@ import os
 import random
 import signal
 import socket
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -217,11 +216,11 @@ def test_clients_that_leave_free_what_they_held(well, stream: bool) -> None:
 
 
 def test_three_times_what_the_cache_holds_is_answered_as_if_alone(model_path: Path) -> None:
-    """GRISTMILL_SOAK says for how many seconds this goes on [one round]; neither process may grow then."""
+    """One round, and others for three minutes where GRISTMILL_THOROUGH is set."""
+    seconds = 180 if os.environ.get("GRISTMILL_THOROUGH") else 0
     prompts = [f"{i} " + "ab" * i for i in range(24)]
     n_tokens = 150
     budget = 2 * 2 * 16 * 4 * (8 * 200)  # 8 sequences of 200 tokens: 2 layers of k and v, 16 floats of 4 bytes
-    seconds = float(os.environ.get("GRISTMILL_SOAK", "0"))
     with supervised(model_path, max_sequences=24, kv_budget=budget, max_context=512) as server:
         http = server.running.http
 
@@ -232,29 +231,16 @@ def test_three_times_what_the_cache_holds_is_answered_as_if_alone(model_path: Pa
             assert all(choice["finish_reason"] == "length" for choice in answer.json()["choices"])
             return [choice["text"] for choice in answer.json()["choices"]]
 
-        def sizes() -> list[tuple[int, int, int]]:
-            both = (psutil.Process(server.pid), psutil.Process())
-            return [(process.memory_info().rss, process.num_fds(), process.num_threads()) for process in both]
-
         alone = [ask(prompt)[0] for prompt in prompts]
-        start, n_rounds, settled = time.monotonic(), 0, None
-        while True:
+        start, n_rounds = time.monotonic(), 0
+        while n_rounds == 0 or time.monotonic() - start < seconds:
+            n_preempted = server.metric("num_preemptions_total")
             with ThreadPoolExecutor(2) as pool:
                 assert list(pool.map(lambda _: ask(*prompts), range(2))) == [alone, alone]
             n_rounds += 1
-            if settled is None and time.monotonic() - start >= seconds / 4:
-                settled = sizes()
-            if time.monotonic() - start >= seconds:
-                break
-        if seconds:
-            now = sizes()
-            print(f"{n_rounds} rounds in {time.monotonic() - start:.0f} s; bytes, files, threads: {settled} -> {now}")
-            for before, after in zip(settled or now, now, strict=True):
-                assert after[0] - before[0] < 8 << 20
-                assert after[1] <= before[1] + 2
-                assert after[2] <= before[2] + 2
-        wait_until(lambda: server.metric("num_preemptions_total") > 0)
-        wait_until(lambda: server.metric("kv_cache_usage_perc") == 0)
+            wait_until(lambda before=n_preempted: server.metric("num_preemptions_total") > before)
+            wait_until(lambda: server.metric("kv_cache_usage_perc") == 0)
+        print(f"{n_rounds} rounds, {server.metric('num_preemptions_total'):.0f} preemptions")
 
 
 def test_the_queue_is_bounded(model_path: Path) -> None:
@@ -297,22 +283,39 @@ def test_draining_finishes_what_is_open(model_path: Path) -> None:
         assert server.running.server.failure is None
 
 
-def test_others_are_not_held_up_by_a_grammar(well) -> None:
-    """Compiling takes up to 2 s; it happens beside the engine."""
-    wide = {"type": "object", "properties": {f"p{i}": {"enum": list(range(400))} for i in range(150)}}
-    body = {
-        **ASK,
-        "max_tokens": 5,
-        "response_format": {"type": "json_schema", "json_schema": {"name": "w", "schema": wide}},
-    }
-    thread = threading.Thread(target=lambda: well.running.http.post("/v1/chat/completions", json=body))
-    thread.start()
-    start, n_answers = time.monotonic(), 0
-    while thread.is_alive() or not n_answers:
-        assert well.running.http.post("/v1/completions", json={**LONG, "max_tokens": 1}).status_code == 200
-        n_answers += 1
-    thread.join()
-    assert (time.monotonic() - start) / n_answers < 0.5
+def wide(number: int) -> dict[str, Any]:
+    """A schema that takes a quarter of a second to compile, and no other number's."""
+    names = [f"{number}p{i}" for i in range(450)]
+    properties = {name: {"enum": list(range(100))} for name in names}
+    return {"type": "object", "properties": properties, "required": names, "additionalProperties": False}
+
+
+def endless(number: int) -> dict[str, Any]:
+    """One that is given up after two seconds, or for its size where a machine is quick."""
+    return {"type": "object", "properties": {f"{number}p{i}": {"type": "string"} for i in range(5000)}}
+
+
+@pytest.mark.parametrize(("schema", "status"), [(wide, 200), (endless, 400)])
+def test_others_are_not_held_up_by_a_grammar(well, schema: Callable[[int], dict[str, Any]], status: int) -> None:
+    """It is compiled beside the engine: none of the others' answers takes a large part of that time."""
+    tries = []
+    for number in range(3):  # other programs may be busy meanwhile
+        form = {"type": "json_schema", "json_schema": {"name": "w", "schema": schema(number)}}
+        body = {**ASK, "max_tokens": 1, "response_format": form}
+        with ThreadPoolExecutor(1) as pool:
+            start, waits = time.monotonic(), []
+            asking = pool.submit(httpx.post, f"{well.running.url}/v1/chat/completions", json=body, timeout=60)
+            while not asking.done():
+                waits.append(time.monotonic())
+                assert well.running.http.post("/v1/completions", json={**LONG, "max_tokens": 1}).status_code == 200
+                waits[-1] = time.monotonic() - waits[-1]
+            took = time.monotonic() - start
+        assert asking.result().status_code == status, asking.result().text
+        assert took > 0.1, "too little to hold up anybody"
+        tries.append((took, max(waits)))
+        if max(waits) < took / 3:
+            return
+    pytest.fail(f"(seconds for the grammar, the longest of another's answers): {tries}")
 
 
 def test_schemas_do_not_pile_up(well) -> None:

@@ -14,6 +14,7 @@ from gristmill.serve.errors import refuse
 from gristmill.serve.host import Host
 from gristmill.serve.protocol import EmbeddingRequest
 from gristmill.serve.shapes import text_of
+from gristmill.serve.wire import dumps_long
 from gristmill.types import PromptRows, Request, SamplingParams, Wants
 
 
@@ -28,11 +29,12 @@ def model_card(host: Host, name: str) -> dict[str, Any]:
     return {**card, "max_model_len": host.texts.max_context, "default_sampling_params": usual}
 
 
-async def tokenize(host: Host, request: TokenizeRequest | TokenizeChatRequest) -> dict[str, Any]:
+async def tokenize(host: Host, request: TokenizeRequest | TokenizeChatRequest) -> bytes:
+    """The response's body, in JSON: it may hold millions of ids."""
     host.check_model(request.model)
     texts = host.texts
 
-    def work() -> dict[str, Any]:
+    def work() -> bytes:
         if isinstance(request, TokenizeChatRequest):
             ids = list(texts.prompt(request).ids)
         elif request.prompt is None:
@@ -42,7 +44,7 @@ async def tokenize(host: Host, request: TokenizeRequest | TokenizeChatRequest) -
         found: dict[str, Any] = {"tokens": ids, "count": len(ids), "max_model_len": texts.max_context}
         if request.return_token_strs:
             found["token_strs"] = [text_of(texts.tokenizer, i) for i in ids]
-        return found
+        return dumps_long(found)
 
     return await texts.run(work)
 
@@ -50,8 +52,7 @@ async def tokenize(host: Host, request: TokenizeRequest | TokenizeChatRequest) -
 async def detokenize(host: Host, request: DetokenizeRequest) -> dict[str, Any]:
     host.check_model(request.model)
     tokenizer = host.texts.tokenizer
-    bad = next((i for i in request.tokens if i >= tokenizer.vocab_size), None)
-    if bad is not None:
+    if (bad := max(request.tokens, default=0)) >= tokenizer.vocab_size:
         raise refuse("tokens", f"token id {bad} is outside the vocabulary of {tokenizer.vocab_size}")
     return {"prompt": await host.texts.run(lambda: tokenizer.decode(request.tokens))}
 

@@ -18,10 +18,13 @@ from gristmill.serve.errors import ApiError, of_validation, refuse, shape_of
 MAX_BODY_BYTES: Final = 16 << 20
 MAX_BODY_S: Final = 60.0
 MAX_DEPTH: Final = 64
+MAX_NAMES: Final = 1 << 14
+"""In one object: to refuse each of a million that are not known, one by one, takes seconds."""
 LINGER_S: Final = 5.0
 """For how long more of a body is read that was refused as too large: a client that still sends would not see why."""
 
 _SMALL = 64 << 10  # bytes that take less to parse than to hand to another thread
+_PIECE = 1 << 15  # of a list: some milliseconds to write
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
@@ -32,13 +35,25 @@ def dumps(value: object) -> bytes:
     return _encode(value).encode()
 
 
+def dumps_long(value: dict[str, Any]) -> bytes:
+    """The same of an object with long lists, written in pieces, between which other threads go on."""
+    fields = (
+        dumps(name) + b":" + (_list(each) if isinstance(each, list) else dumps(each)) for name, each in value.items()
+    )
+    return b"{" + b",".join(fields) + b"}"
+
+
+def _list(values: list[Any]) -> bytes:
+    return b"[" + b",".join(dumps(values[i : i + _PIECE])[1:-1] for i in range(0, len(values), _PIECE)) + b"]"
+
+
 class Json(Response):
-    """A JSON response."""
+    """A JSON response. Bytes are JSON that was written already."""
 
     media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
-        return dumps(content)
+        return content if isinstance(content, bytes) else dumps(content)
 
 
 class LastJson(Json):
@@ -81,7 +96,7 @@ async def read_body(request: Request) -> dict[str, Any]:
 
 
 def parse(data: bytes) -> dict[str, Any]:
-    """A JSON object: finite numbers, no lone surrogates, not too deep."""
+    """A JSON object: finite numbers, no lone surrogates, not too deep, no object of too many names."""
     try:
         value = json.loads(data.decode(), parse_constant=_no_constant, parse_float=_finite)
     except UnicodeDecodeError as error:
@@ -94,7 +109,7 @@ def parse(data: bytes) -> dict[str, Any]:
         raise ApiError(400, f"the body is not JSON: {str(error)[:200]}", code="invalid_json") from None
     if not isinstance(value, dict):
         raise ApiError(400, f"the body is {_name(value)}; give a JSON object", code="invalid_json")
-    _check_depth(value)
+    _check_shape(value)
     if b"\\u" in data:
         try:
             json.dumps(value, ensure_ascii=False).encode()
@@ -130,9 +145,12 @@ def take_neutral(body: dict[str, Any], refused: dict[str, tuple[Any, ...]]) -> d
     return kept
 
 
-def _check_depth(value: Any) -> None:
+def _check_shape(value: Any) -> None:
     level = [value]
     for _ in range(MAX_DEPTH):
+        for parent in level:
+            if isinstance(parent, dict) and len(parent) > MAX_NAMES:
+                raise ApiError(400, f"the body has an object of more than {MAX_NAMES} names", code="invalid_json")
         level = [
             child
             for parent in level
@@ -167,4 +185,14 @@ def _too_deep() -> ApiError:
     return ApiError(400, f"the body is nested deeper than {MAX_DEPTH}", code="invalid_json")
 
 
-__all__ = ["ClientDisconnect", "Json", "dumps", "error_response", "parse", "read_body", "take_neutral", "validate"]
+__all__ = [
+    "ClientDisconnect",
+    "Json",
+    "dumps",
+    "dumps_long",
+    "error_response",
+    "parse",
+    "read_body",
+    "take_neutral",
+    "validate",
+]
