@@ -14,13 +14,14 @@ from gristmill.types import Failure, Finish, Request, TokenEvent
 
 
 class ScriptedService:
-    """requests: what it was asked. Raises `error` after the text, where there is one."""
+    """requests: what it was asked. Raises `error` after the text, where there is one. cut: max_tokens ends the text."""
 
-    def __init__(self, tokenizer: Tokenizer, text: str, error: Exception | None = None) -> None:
+    def __init__(self, tokenizer: Tokenizer, text: str, error: Exception | None = None, cut: bool = False) -> None:
         ids = tokenizer.encode(text, add_special=False)
         if tokenizer.token_bytes(ids[0]) == b" " and not text.startswith(" "):  # the space that begins a text
             ids = ids[1:]
-        self._ids = [*ids, tokenizer.eos_ids[0]]
+        self._ids = ids if cut else [*ids, tokenizer.eos_ids[0]]
+        self._finish = Finish.LENGTH if cut else Finish.STOP
         self._error = error
         self.requests: list[Request] = []
         self.n_open = 0
@@ -31,7 +32,7 @@ class ScriptedService:
     async def start(self, requests: Sequence[Request]) -> Answering:
         self.requests += requests
         self.n_open += 1
-        return _Script(self, self._ids, len(requests), self._error)
+        return _Script(self, self._ids, len(requests), self._error, self._finish)
 
     def load(self) -> Load:
         return Load(0, 0, 0.0, 0)
@@ -42,9 +43,11 @@ class ScriptedService:
 
 
 class _Script(Inbox):
-    def __init__(self, service: ScriptedService, ids: list[int], n: int, error: Exception | None) -> None:
+    def __init__(
+        self, service: ScriptedService, ids: list[int], n: int, error: Exception | None, finish: Finish
+    ) -> None:
         super().__init__(n)
-        self._service, self._ids, self._error = service, ids, error
+        self._service, self._ids, self._error, self._finish = service, ids, error, finish
         self._speaking = asyncio.create_task(self._speak())
 
     async def _speak(self) -> None:
@@ -52,7 +55,7 @@ class _Script(Inbox):
             await asyncio.sleep(0)
             last = i == len(self._ids) - 1
             for k in range(self.n):
-                event = TokenEvent(token_id, Finish.STOP if last else None)
+                event = TokenEvent(token_id, self._finish if last else None)
                 self.put(k, Failure(self._error) if last and self._error is not None else event)
             self.wake()
 

@@ -84,6 +84,57 @@ def test_anthropics_client(served: tuple[str, Running], stream: bool) -> None:
         assert message.usage.output_tokens <= 8
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_calls_and_schemas_of_the_other_apis(served: tuple[str, Running], stream: bool) -> None:
+    """These have no bias that ends a thought, or white space, early: what is whole is valid, and the rest says so."""
+    name, running = served
+    client = anthropic.Anthropic(base_url=running.url, api_key="none", max_retries=0, timeout=60)
+    function: Any = {"type": "function", "name": "weather", "parameters": PARAMETERS, "strict": True}
+    form: Any = {"format": {"type": "json_schema", "name": "place", "schema": PARAMETERS, "strict": True}}
+    tool: Any = {"name": "weather", "input_schema": PARAMETERS}
+    config: Any = {"format": {"type": "json_schema", "schema": PARAMETERS}}
+    calls: dict[str, Any] = {} if name == "r1" else {"tools": [function], "tool_choice": "required"}
+    uses: dict[str, Any] = {} if name == "r1" else {"tools": [tool], "tool_choice": {"type": "any"}}
+
+    def respond(**way: Any) -> Any:
+        asked: dict[str, Any] = {"model": "tiny", "input": "Where to?", "max_output_tokens": 200, **way}
+        if not stream:
+            return running.openai.responses.create(**asked)
+        return list(running.openai.responses.create(**asked, stream=True))[-1].response
+
+    def tell(**way: Any) -> Any:
+        asked: dict[str, Any] = {"model": "tiny", "messages": MESSAGES[1:], "max_tokens": 200, **way}
+        if not stream:
+            return client.messages.create(**asked)
+        with client.messages.stream(**asked) as events:
+            return events.get_final_message()
+
+    whole = set[str]()
+    for _ in range(6):
+        response = respond(text=form)
+        if response.status == "completed":
+            assert json.loads(response.output_text)["city"] in ("Rome", "Oslo")
+            whole.add("response")
+        message = tell(output_config=config)
+        if message.stop_reason == "end_turn":
+            assert json.loads(message.content[-1].text)["city"] in ("Rome", "Oslo")
+            whole.add("message")
+        if name == "r1":
+            continue  # its template has no tools
+        called = [
+            item for item in respond(**calls).output if item.type == "function_call" and item.status == "completed"
+        ]
+        for item in called:
+            assert json.loads(item.arguments)["city"] in ("Rome", "Oslo")
+            whole.add("response's call")
+        message = tell(**uses)
+        if message.stop_reason == "tool_use":
+            assert message.content[-1].input["city"] in ("Rome", "Oslo")
+            whole.add("message's call")
+    if name in ("qwen2.5", "llama3"):  # which have no thoughts
+        assert whole == {"response", "message", "response's call", "message's call"}
+
+
 def test_effort_and_thinking(served: tuple[str, Running]) -> None:
     """What the template knows arrives in the prompt, the rest is refused by name."""
     name, running = served

@@ -7,7 +7,7 @@ import json
 import random
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,82 @@ def test_no_value_of_any_field_breaks_the_server(running, path: str, model: Any,
             assert response.status_code in (200, 400, 404), (name, value[:40], response.text)
             if response.status_code != 200:
                 assert response.json()["error"]["message"]
+
+
+FUNCTION = {"name": "f", "description": "a", "parameters": {"type": "object"}, "strict": True}
+CALLED = {"id": "c", "type": "function", "index": 0, "function": {"name": "f", "arguments": "{}"}}
+PARTS = [{"type": "text", "text": "a"}]
+TURNS: list[dict[str, Any]] = [
+    {"role": "user", "content": PARTS, "name": "b"},
+    {"role": "assistant", "content": "a", "reasoning_content": "b", "tool_calls": [CALLED]},
+    {"role": "tool", "tool_call_id": "c", "content": "d"},
+]
+CHAT: dict[str, Any] = {"messages": TURNS, "tools": [{"type": "function", "function": FUNCTION}]}
+NAMED = {"type": "function", "function": {"name": "f"}}
+SCHEMA = {"type": "object", "properties": {"a": {"enum": [1]}}, "required": ["a"], "additionalProperties": False}
+FORM = {"type": "json_schema", "json_schema": {"name": "a", "description": "b", "schema": SCHEMA, "strict": True}}
+CACHED = {"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}
+BLOCKS: list[dict[str, Any]] = [
+    {"role": "user", "content": [CACHED]},
+    {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "f", "input": {"a": 1}}]},
+    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": PARTS, "is_error": False}]},
+]
+TOLD = {"messages": BLOCKS, "system": PARTS, "tools": [{"name": "f", "input_schema": SCHEMA}]}
+ITEMS: list[dict[str, Any]] = [
+    {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "a"}]},
+    {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+    {"type": "function_call_output", "call_id": "c", "output": "a"},
+]
+DEEP: list[tuple[str, dict[str, Any]]] = [
+    ("/v1/chat/completions", {**CHAT, "tool_choice": NAMED, "max_tokens": 1}),
+    ("/v1/chat/completions", {**CHAT, "response_format": FORM, "max_tokens": 1, "metadata": {"a": "b"}}),
+    ("/v1/chat/completions", {"messages": TURNS[:1], "stream_options": {"include_usage": True}, "stream": True}),
+    (
+        "/v1/completions",
+        {"prompt": ["a"], "max_tokens": 1, "logit_bias": {"5": 1}, "stop": ["a"], "stop_token_ids": [7]},
+    ),
+    ("/v1/completions", {"prompt": [[5, 6]], "max_tokens": 1, "structured_outputs": {"choice": ["a", "b"]}}),
+    ("/v1/completions", {"prompt": "a", "max_tokens": 1, "structured_outputs": {"regex": "a", "json": None}}),
+    ("/v1/embeddings", {"input": ["a"]}),
+    ("/v1/embeddings", {"input": [[5, 6], [7]]}),
+    ("/v1/responses", {"input": ITEMS, "tools": [{"type": "function", **FUNCTION}], "max_output_tokens": 1}),
+    ("/v1/responses", {"input": "a", "text": {"format": {**FORM["json_schema"], "type": "json_schema"}}}),
+    ("/v1/responses", {"input": "a", "reasoning": {"effort": "low"}, "max_output_tokens": 1}),
+    ("/v1/messages", {**TOLD, "max_tokens": 1, "tool_choice": {"type": "tool", "name": "f"}}),
+    ("/v1/messages", {"messages": BLOCKS[:1], "max_tokens": 1, "thinking": {"type": "enabled", "budget_tokens": 1024}}),
+    ("/v1/messages", {"messages": BLOCKS[:1], "max_tokens": 1, "output_config": {"format": {"schema": SCHEMA}}}),
+    ("/v1/messages/count_tokens", TOLD),
+    ("/tokenize", CHAT),
+    ("/detokenize", {"tokens": [5, 6]}),
+]
+
+
+def with_each_changed(value: Any, change: str) -> Iterator[str]:
+    """JSON of `value`, each time with another of the values inside of it replaced by the JSON `change`."""
+    for key, each in pairs(value):
+        for changed in [change, *with_each_changed(each, change)]:
+            items = [(k, changed if k == key else json.dumps(v)) for k, v in pairs(value)]
+            if isinstance(value, dict):
+                yield "{" + ",".join(f"{json.dumps(k)}:{v}" for k, v in items) + "}"
+            else:
+                yield "[" + ",".join(v for _, v in items) + "]"
+
+
+def pairs(value: Any) -> Iterable[tuple[Any, Any]]:
+    return value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+
+
+@pytest.mark.parametrize(("path", "body"), DEEP, ids=[f"{path} {i}" for i, (path, _) in enumerate(DEEP)])
+def test_no_value_inside_of_any_field_breaks_the_server(running, path: str, body: dict[str, Any]) -> None:
+    assert running.http.post(path, json=body).status_code in (200, 400)
+    for value in ODD:
+        for content in with_each_changed(body, value):
+            response = running.http.post(path, content=content)
+            assert response.status_code in (200, 400, 404), (content[:200], response.text)
+            if response.status_code != 200:
+                assert response.json()["error"]["message"]
+            else:
+                assert '"error"' not in response.text or "/v1/responses" in path, content[:200]
 
 
 def test_bodies_that_are_no_object(running) -> None:

@@ -48,6 +48,19 @@ def test_a_stream_builds_the_same_response(says) -> None:
     assert added == [item.id for item in events[-1].response.output]
 
 
+@pytest.mark.parametrize(("n", "cut"), [(-14, "function_call"), (35, "message"), (9, "reasoning")])
+def test_an_item_that_is_cut_says_so(says, n: int, cut: str) -> None:
+    server = says(ANSWER[:n], cut=True)
+    response = server.openai.responses.create(**ASK, tools=[WEATHER])
+    events = list(server.openai.responses.create(**ASK, tools=[WEATHER], stream=True))
+    assert response.status == "incomplete"
+    assert events[-1].type == "response.incomplete"
+    done = [event.item for event in events if event.type == "response.output_item.done"]
+    for items in (response.output, events[-1].response.output, done):
+        assert items[-1].type == cut
+        assert [item.status for item in items] == ["completed"] * (len(items) - 1) + ["incomplete"]
+
+
 def test_an_error_in_the_middle_is_a_failed_response(says) -> None:
     events = list(says("one two", RuntimeError("secret")).openai.responses.create(**ASK, stream=True))
     assert events[-1].type == "response.failed"

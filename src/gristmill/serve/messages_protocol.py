@@ -113,9 +113,11 @@ def as_chat(request: CountRequest, texts: Texts) -> ChatRequest:
     return validate(ChatRequest, {name: value for name, value in fields.items() if value is not None})
 
 
-def _blocks(content: str | list[dict[str, Any]], where: str, kinds: set[str]) -> list[dict[str, Any]]:
+def _blocks(content: Any, where: str, kinds: set[str]) -> list[dict[str, Any]]:
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
+    if not isinstance(content, list) or not all(isinstance(block, dict) for block in content):
+        raise refuse(where, "is neither text nor a list of blocks")
     for i, block in enumerate(content):
         kind = block.get("type")
         if not isinstance(kind, str) or kind not in kinds:

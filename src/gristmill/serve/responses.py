@@ -52,7 +52,8 @@ class ResponsesCall(BlocksCall):
         return b"".join(self._change(*change) for step in steps for change in self.blocks.take(step.deltas))
 
     def end(self) -> bytes:
-        last, status = b"".join(self._change(*change) for change in self.blocks.finish()), self._status()
+        status = self._status()
+        last = b"".join(self._change(*change, status) for change in self.blocks.finish())
         return last + self._event(f"response.{status}", response=self._response(status))
 
     def failed(self, error: ApiError) -> bytes:
@@ -66,7 +67,7 @@ class ResponsesCall(BlocksCall):
         number, self.n_events = self.n_events, self.n_events + 1
         return event(kind, {"type": kind, "sequence_number": number, **fields})
 
-    def _change(self, change: Change, block: Block, text: str) -> bytes:
+    def _change(self, change: Change, block: Block, text: str, status: str = "completed") -> bytes:
         place: dict[str, Any] = {"item_id": self._id(block), "output_index": block.index}
         if block.kind is not BlockKind.CALL:
             place["content_index"] = 0
@@ -78,16 +79,16 @@ class ResponsesCall(BlocksCall):
             if block.kind is not BlockKind.CALL:
                 found += self._event("response.content_part.added", **place, part=_part(block.kind, ""))
             return found
-        return self._closed(block, place)
+        return self._closed(block, place, status)
 
-    def _closed(self, block: Block, place: dict[str, Any]) -> bytes:
+    def _closed(self, block: Block, place: dict[str, Any], status: str) -> bytes:
         done: dict[str, Any] = {"text": block.text, **_logprobs(block)}
         if block.call is not None:
             done = {"name": block.call.name, "arguments": block.text}
         found = self._event(f"{_DELTAS[block.kind]}.done", **place, **done)
         if block.kind is not BlockKind.CALL:
             found += self._event("response.content_part.done", **place, part=_part(block.kind, block.text))
-        item = self._item(block, "completed")
+        item = self._item(block, status)
         return found + self._event("response.output_item.done", output_index=block.index, item=item)
 
     def _id(self, block: Block) -> str:
@@ -104,6 +105,7 @@ class ResponsesCall(BlocksCall):
         return {**base, "type": "message", "role": "assistant", "content": content}
 
     def _response(self, status: str) -> dict[str, Any]:
+        blocks, last = self.blocks.all, "completed" if status == "completed" else "incomplete"  # it may be cut
         request, form = self.request, self.request.text.format if self.request.text is not None else None
         form_body = form.model_dump(by_alias=True, exclude_none=True) if form is not None else {"type": "text"}
         return {
@@ -117,7 +119,7 @@ class ResponsesCall(BlocksCall):
             "max_output_tokens": request.max_output_tokens,
             "metadata": request.metadata or {},
             "model": self.chat.host.name,
-            "output": [self._item(block, "completed") for block in self.blocks.all],
+            "output": [self._item(block, last if block is blocks[-1] else "completed") for block in blocks],
             "parallel_tool_calls": request.parallel_tool_calls,
             "previous_response_id": None,
             "reasoning": {"effort": request.reasoning.effort if request.reasoning else None, "summary": None},
