@@ -1,5 +1,6 @@
 # make run               builds and tells a story           make test    lint, types, layers, tests
 # make lint              the checks alone                   make bench   speed on this machine
+# make sanitize          native code under AddressSanitizer and UndefinedBehaviorSanitizer (gcc; builds for minutes)
 
 PYTHON ?= python3
 VENV := .venv
@@ -14,7 +15,7 @@ ARGS ?= -n 400
 
 export CMAKE_BUILD_PARALLEL_LEVEL ?= 2
 
-.PHONY: run test lint bench clean
+.PHONY: run test lint bench sanitize clean
 
 run: $(VENV)/.built
 	@$(BIN)/gristmill generate $(if $(MODEL),-m "$(MODEL)") -p "$(PROMPT)" $(ARGS)
@@ -31,6 +32,21 @@ lint: $(VENV)/.tested-with
 bench: $(VENV)/.tested-with
 	$(BIN)/gristmill bench machine
 	$(BIN)/python benchmarks/kernels.py
+
+# In an environment of its own, which finds everything but gristmill in the usual one.
+SANITIZED := build/sanitize
+SANITIZED_TESTS ?= $(addprefix tests/ops/test_,kernels.py attention.py sampling.py) \
+  $(addprefix tests/formats/test_,dequantize.py quantize.py) tests/tokenizer/test_tokenizer_special.py
+
+sanitize: $(VENV)/.tested-with
+	$(PYTHON) -m venv $(SANITIZED)/venv
+	$(BIN)/python -c "import sys; print(*(p for p in sys.path if p.endswith('site-packages')), sep='\n')" \
+	  > $$(echo $(SANITIZED)/venv/lib/python3*/site-packages)/usual.pth
+	$(SANITIZED)/venv/bin/python -m pip install --quiet --no-build-isolation --no-deps -C build-dir=$(SANITIZED)/native \
+	  -C cmake.build-type=RelWithDebInfo -C cmake.define.GRISTMILL_SANITIZE=ON .
+	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" \
+	  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
+	  $(SANITIZED)/venv/bin/python -m pytest $(SANITIZED_TESTS)
 
 $(VENV)/.tools:
 	$(PYTHON) -m venv $(VENV)
