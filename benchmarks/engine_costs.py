@@ -63,23 +63,12 @@ class Stopwatch:
 
 
 def told(llm: LLM, prompts: list[list[int]], params: SamplingParams) -> None:
-    """Every token of every answer goes to a queue of its own, as for streams."""
-    engine, ended = llm._open(), threading.Semaphore(0)
-    queues = [SimpleQueue[Event]() for _ in prompts]
-
-    def sink(queue: SimpleQueue[Event]) -> Callable[[Event], bool]:
-        def take(event: Event) -> bool:
-            queue.put(event)
-            if isinstance(event, TokenEvent) and event.finish is not None:
-                ended.release()
-            return False
-
-        return take
-
+    """Every token of every answer goes to a queue of its own, as for `LLM.stream`; nobody reads meanwhile."""
+    engine, queues = llm._open(), [SimpleQueue[Event]() for _ in prompts]
     for prompt, queue in zip(prompts, queues, strict=True):
-        engine.submit(Request(tuple(prompt), params), sink(queue))
-    for _ in prompts:
-        ended.acquire()
+        engine.submit(Request(tuple(prompt), params), queue.put)
+    while any(queue.qsize() < (params.max_tokens or 0) for queue in queues):
+        time.sleep(0.02)
 
 
 class Counted(Sender):
