@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from chromium import chromium
 from served import Running, wait_until
+
+from gristmill.engine.loop import Loop
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
@@ -24,8 +27,9 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def visit(browser: Browser) -> Iterator[Callable[[Running], Page]]:
-    """visit(server): its page. Nothing may leave the server's origin, and nothing may break."""
+def visit(browser: Browser, says: object) -> Iterator[Callable[[Running], Page]]:
+    """visit(server): its page. Nothing may leave the server's origin, and nothing may break. Pages close before the
+    servers of `says` do, which is why it is named here: one left open asks a server that is gone."""
     outside, broken = list[str](), list[str]()
     context = browser.new_context(viewport={"width": 1200, "height": 800})
     context.set_default_timeout(60_000)
@@ -58,6 +62,10 @@ def ask(page: Page, text: str) -> Locator:
 def answered(page: Page) -> Locator:
     expect(page.locator("#send")).to_be_visible()
     return page.locator(".answer").last
+
+
+def endless(route: Any) -> None:
+    route.continue_(post_data={**route.request.post_data_json, "ignore_eos": True})
 
 
 def prompts(server: Running) -> list[str]:
@@ -109,8 +117,11 @@ def test_settings_are_those_the_server_takes(visit, says) -> None:
     assert "Be brief." in prompts(server)[-1]
 
 
-def test_stop_ends_the_servers_work(visit, running: Running) -> None:
+def test_stop_ends_the_servers_work(visit, running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    step = Loop.step
+    monkeypatch.setattr(Loop, "step", lambda loop: (time.sleep(0.02), step(loop)))
     page = visit(running)
+    page.route("**/v1/chat/completions", endless)
     host = running.server.config.app.state.host
     page.fill("#input", "go on")
     page.press("#input", "Enter")
