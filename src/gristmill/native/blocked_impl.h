@@ -14,12 +14,10 @@ constexpr int kFewColumns = 16;
 //   kSmall    quants are under 128
 //   kRows     a scale for each row, after the last step, and none in the steps
 //   kDirect   with more columns than this, sets are taken apart once for all tiles
-//   kAhead    with few columns, so many bytes before they are needed weights are asked for: the processor foresees them
-//             only as far as a page of 4 KiB goes and as its window of instructions reaches, which unpacking makes short
+//   kAsk      weights and activations are asked for early also where the first-level cache does not hold what is asked for
 struct Nibbles {
-  static constexpr int kAhead = 8192;
   static constexpr int kQuantBytes = 256, kScaleBytes = 32, kSuperBytes = 0;
-  static constexpr bool kMinimum = false, kHalves = false, kSmall = true, kRows = false;
+  static constexpr bool kMinimum = false, kHalves = false, kSmall = true, kRows = false, kAsk = true;
   static constexpr bool kWideTile = kIntTile >= 16;  // one tile unpacks a set for four columns
   static constexpr int kDirect = kWideTile ? kFewColumns : kTileColumns;
   template <int J>
@@ -31,8 +29,8 @@ struct Nibbles {
 
 struct TypeQ8_0 {
   static constexpr int kQuantBytes = 512, kZero = kByteZero, kScaleBytes = 32, kSuperBytes = 0;
-  static constexpr bool kMinimum = false, kHalves = false, kSmall = false, kRows = false;
-  static constexpr int kDirect = INT32_MAX, kAhead = 0;
+  static constexpr bool kMinimum = false, kHalves = false, kSmall = false, kRows = false, kAsk = false;
+  static constexpr int kDirect = INT32_MAX;
   template <int J>
   static U set(const uint8_t* q, int stride) { return u_byte(u_load(q + stride * J)); }
   static F scale(const uint8_t* s, F) { return f_of_half(reinterpret_cast<const uint16_t*>(s)); }
@@ -239,12 +237,6 @@ GRISTMILL_INLINE void block_step(const uint8_t* q, int stride, const uint8_t* sc
   }
 }
 
-template <int Bytes, int Cache>
-GRISTMILL_INLINE void ask_for(const void* at) {
-#pragma GCC unroll 32
-  for (int i = 0; i < Bytes; i += 64) __builtin_prefetch(static_cast<const uint8_t*>(at) + i, 0, Cache);
-}
-
 // A panel's scales of scales.
 template <class T>
 GRISTMILL_INLINE void read_super(const uint8_t* super, F& d, F& dmin) {
@@ -282,9 +274,12 @@ struct BlockedVisit {
       block_step<T, P, C>(at, stride, at + to_scales, d, dmin, *a, acc);
       if (ahead.lines) {
         ahead.fetch();
-        if constexpr (T::kAhead && C == kTileColumns) ask_for<sizeof *a, 3>(a + w.n_steps());  // the next tile's
-      } else if constexpr (T::kAhead && P == kGroup) {
-        ask_for<(T::kQuantBytes + T::kScaleBytes) * kGroup, 2>(at + T::kAhead);
+        if constexpr (T::kAsk && C == kTileColumns) ask_for<sizeof *a, 3>(a + w.n_steps());  // the next tile's
+      } else if constexpr (P == kGroup) {
+        constexpr int kBytes = (T::kQuantBytes + T::kScaleBytes) * kGroup;
+        constexpr bool kNear = !T::kHalves && (T::kSmall || C > 1);  // Q8_0's single column and Q6_K lose by it
+        if (kNear && kStreamsIntoFirst) ask_for<kBytes, 0>(at + kAheadOfFirst);
+        else if constexpr (T::kAsk) ask_for<kBytes, 2>(at + kAheadOfSecond);
       }
       at += (T::kQuantBytes + T::kScaleBytes) * width;
     }

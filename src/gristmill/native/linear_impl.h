@@ -4,9 +4,23 @@
 // weight's columns in order, whatever shares its tile.
 #pragma once
 #include "matrix.h"
+#include "simd_stream.h"
 
 namespace gristmill {
 namespace {
+
+const bool kStreamsIntoFirst = first_cache_holds_streams();
+
+// So many bytes before they are needed weights are asked for where each is read once, into the second-level cache or the
+// first: the processor foresees them only as far as a page of 4 KiB goes and as its window of instructions reaches, which
+// unpacking makes short.
+constexpr int kAheadOfSecond = 8192, kAheadOfFirst = 6144;
+
+template <int Bytes, int Cache>
+GRISTMILL_INLINE void ask_for(const void* at) {
+#pragma GCC unroll 32
+  for (int i = 0; i < Bytes; i += 64) __builtin_prefetch(static_cast<const uint8_t*>(at) + i, 0, Cache);
+}
 
 // As many panels at once as a tile of C columns leaves accumulators for.
 constexpr int panels_at_once(int accumulators, int n_columns) {
@@ -122,11 +136,14 @@ struct PlainVisit {
     else clear<P, C>(acc);
     const uint8_t* q = group + T::kBytes * (size_t(k_begin / T::kStep) * width + first);
     const Column* x = columns.column + column;
-    for (int k = k_begin; k < k_end; k += T::kStep, q += T::kBytes * width)
+    const bool ask = kStreamsIntoFirst && P == kGroup && columns.n <= kFloatColumns;
+    for (int k = k_begin; k < k_end; k += T::kStep, q += T::kBytes * width) {
+      if (ask) ask_for<T::kBytes * P, 0>(q + kAheadOfFirst);
 #pragma GCC unroll 8
       for (int p = 0; p < P; p++)
 #pragma GCC unroll 16
         for (int c = 0; c < C; c++) acc[p][c] = T::step(acc[p][c], q + T::kBytes * p, x[c], k);
+    }
     if (k_end < w.cols) partial.put<P, C>(first, column, acc);
     else put<P, C>(w, columns, panel + first, column, acc);
   }

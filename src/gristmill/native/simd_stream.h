@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include <unistd.h>
+
 #if defined(__x86_64__)
 #include <emmintrin.h>
 #endif
@@ -14,6 +16,16 @@ namespace gristmill {
 inline void fetch(const uint8_t* p) {
   __builtin_prefetch(p, 0, 2);
   asm volatile("");  // gcc sees no effect in a function that only asks, and drops the call to it
+}
+
+// Whether what is read once, and asked for 6 KiB before, can wait in the first-level cache: 48 KiB are enough for it, 32 are not.
+// It is then asked for as non-temporal, which leaves the larger caches to others.
+inline bool first_cache_holds_streams() {
+#if defined(_SC_LEVEL1_DCACHE_SIZE)
+  return sysconf(_SC_LEVEL1_DCACHE_SIZE) >= 48 << 10;
+#else
+  return false;
+#endif
 }
 
 // n bytes, a multiple of 16; both places are multiples of 16. A line that is written whole is never read first.
