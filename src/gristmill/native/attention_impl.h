@@ -160,11 +160,15 @@ inline void block_scores(const Segment<T>& s, const int* blocks, int head, int r
   for (int r = 0; r < R; r++)
 #pragma GCC unroll 8
     for (int v = 0; v < V; v++) acc[r][v] = f_zero();
-  for (int d = 0; d < s.kv.head_dim; d += T::kStep, q += R * T::kStep)
+  constexpr int kBytes = kKvBlock * T::kStep * int(sizeof(typename T::Element));
+  const bool ask = kStreamsIntoFirst && V == 1 && R <= 8;  // few rows read the cache as one stream
+  for (int d = 0; d < s.kv.head_dim; d += T::kStep, q += R * T::kStep) {
+    if (ask) ask_for<kBytes, 0>(keys[0] + size_t(d) * kKvBlock, kAheadOfFirst);
 #pragma GCC unroll 16
     for (int r = 0; r < R; r++)  // rows outside: gcc would keep all their numbers in registers, which the sums need
 #pragma GCC unroll 8
       for (int v = 0; v < V; v++) acc[r][v] = T::step(acc[r][v], keys[v] + size_t(d) * kKvBlock, q + r * T::kStep);
+  }
 #pragma GCC unroll 16
   for (int r = 0; r < R; r++)
 #pragma GCC unroll 8
@@ -292,11 +296,15 @@ template <class T, int V, int R>
 __attribute__((always_inline)) inline void value_steps(F (&acc)[R][V], const typename T::Element* w,
                                                        const typename T::Number* p, int n, int v_dim) {
   constexpr int kStride = kScoreStride * int(sizeof(float) / sizeof(typename T::Number));
-  for (int j = 0; j < n; j++, p += T::kStep, w += size_t(v_dim) * T::kStep)
+  constexpr int kBytes = V * kLanes * T::kStep * int(sizeof(typename T::Element));
+  const bool ask = kStreamsIntoFirst && R <= 4;
+  for (int j = 0; j < n; j++, p += T::kStep, w += size_t(v_dim) * T::kStep) {
+    if (ask) ask_for<kBytes, 0>(w, kAheadOfFirst);
 #pragma GCC unroll 16
     for (int r = 0; r < R; r++)
 #pragma GCC unroll 8
       for (int v = 0; v < V; v++) acc[r][v] = T::step(acc[r][v], w + v * kLanes * T::kStep, p + r * kStride);
+  }
 }
 
 // acc += the values of blocks [b, b_end) from dimension d on, for R rows, keys in order.

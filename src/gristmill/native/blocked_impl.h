@@ -274,12 +274,12 @@ struct BlockedVisit {
       block_step<T, P, C>(at, stride, at + to_scales, d, dmin, *a, acc);
       if (ahead.lines) {
         ahead.fetch();
-        if constexpr (T::kAsk && C == kTileColumns) ask_for<sizeof *a, 3>(a + w.n_steps());  // the next tile's
+        if constexpr (T::kAsk && C == kTileColumns) ask_for<sizeof *a, 3>(a + w.n_steps(), 0);  // the next tile's
       } else if constexpr (P == kGroup) {
         constexpr int kBytes = (T::kQuantBytes + T::kScaleBytes) * kGroup;
         constexpr bool kNear = !T::kHalves && (T::kSmall || C > 1);  // Q8_0's single column and Q6_K lose by it
-        if (kNear && kStreamsIntoFirst) ask_for<kBytes, 0>(at + kAheadOfFirst);
-        else if constexpr (T::kAsk) ask_for<kBytes, 2>(at + kAheadOfSecond);
+        if (kNear && kStreamsIntoFirst) ask_for<kBytes, 0>(at, kAheadOfFirst);
+        else if constexpr (T::kAsk) ask_for<kBytes, 2>(at, kAheadOfSecond);
       }
       at += (T::kQuantBytes + T::kScaleBytes) * width;
     }

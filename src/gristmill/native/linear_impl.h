@@ -16,10 +16,12 @@ const bool kStreamsIntoFirst = first_cache_holds_streams();
 // unpacking makes short.
 constexpr int kAheadOfSecond = 8192, kAheadOfFirst = 6144;
 
+// Asks for what lies so far beyond `at`, also where that is beyond an array's end.
 template <int Bytes, int Cache>
-GRISTMILL_INLINE void ask_for(const void* at) {
+GRISTMILL_INLINE void ask_for(const void* at, int ahead) {
+  uintptr_t first = reinterpret_cast<uintptr_t>(at) + ahead;
 #pragma GCC unroll 32
-  for (int i = 0; i < Bytes; i += 64) __builtin_prefetch(static_cast<const uint8_t*>(at) + i, 0, Cache);
+  for (int i = 0; i < Bytes; i += 64) __builtin_prefetch(reinterpret_cast<const void*>(first + i), 0, Cache);
 }
 
 // As many panels at once as a tile of C columns leaves accumulators for.
@@ -138,7 +140,7 @@ struct PlainVisit {
     const Column* x = columns.column + column;
     const bool ask = kStreamsIntoFirst && P == kGroup && columns.n <= kFloatColumns;
     for (int k = k_begin; k < k_end; k += T::kStep, q += T::kBytes * width) {
-      if (ask) ask_for<T::kBytes * P, 0>(q + kAheadOfFirst);
+      if (ask) ask_for<T::kBytes * P, 0>(q, kAheadOfFirst);
 #pragma GCC unroll 8
       for (int p = 0; p < P; p++)
 #pragma GCC unroll 16
