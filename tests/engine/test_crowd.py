@@ -167,7 +167,7 @@ class Crowd:
         while waiting or self.loop.has_work:
             while waiting and (self.way.arrivals is None or not self.loop.has_work or rng.random() < 0.4):
                 self.add(*waiting.pop(0))
-            self.loop.step()
+            self.loop.step(lambda: rng.random() < 0.4)
             self.scheduler.check()
         for pool in self.pools:
             pool.check([])

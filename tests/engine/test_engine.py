@@ -7,8 +7,11 @@ import gc
 import random
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +21,7 @@ from gristmill import LLM, SamplingParams
 from gristmill.engine.engine import EngineClosedError
 from gristmill.engine.runner import Runner
 from gristmill.engine.scheduler import QueueFullError
+from gristmill.ops.cpu import CpuOps
 from gristmill.types import Batch, Event, Failure, Request, TokenEvent
 
 LONG = SamplingParams(temperature=0, max_tokens=100, ignore_eos=True)
@@ -278,6 +282,51 @@ def test_a_sink_that_fails_ends_its_own_request_alone(llm: LLM, caplog: pytest.L
     assert llm.generate([[1, 50]], LONG)[0].outputs[0].finish_reason == "length"
     wait_until(lambda: n_in_use(llm) == 0, "freed")
     assert "the reader is gone" in caplog.text
+
+
+def test_who_takes_tokens_may_end_a_request_while_steps_follow_at_once(llm: LLM) -> None:
+    prompts, params = [[1, 10 + i] for i in range(3)], SamplingParams(temperature=0, max_tokens=40, ignore_eos=True)
+    alone = [list(llm.generate([prompt], params)[0].outputs[0].token_ids) for prompt in prompts]
+    told: list[list[int]] = [[], [], []]
+    ended = threading.Semaphore(0)
+
+    def follow(i: int, n_wanted: int, event: Event) -> bool:
+        assert isinstance(event, TokenEvent)
+        told[i].append(event.token_id)
+        if len(told[i]) in (n_wanted, 40):
+            ended.release()
+        return len(told[i]) == n_wanted
+
+    for i, n_wanted in enumerate((7, 41, 22)):
+        llm._open().submit(Request(tuple(prompts[i]), params), partial(follow, i, n_wanted))
+    for _ in prompts:
+        assert ended.acquire(timeout=60)
+    wait_until(lambda: llm.engine.load().used == 0, "a request that was ended keeps its blocks")
+    assert told == [alone[0][:7], alone[1], alone[2][:22]]
+
+
+def test_a_step_that_fails_where_steps_follow_at_once(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    continuation, n_left = CpuOps.continuation, [5]
+
+    def failing(ops: CpuOps, *args: Any) -> Callable[[Any], list[int]]:
+        go_on = continuation(ops, *args)
+
+        def compute(begun: Any) -> list[int]:
+            n_left[0] -= 1
+            if n_left[0] == 0:
+                raise RuntimeError("no more")
+            return go_on(begun)
+
+        return compute
+
+    monkeypatch.setattr(CpuOps, "continuation", failing)
+    with pytest.raises(RuntimeError, match="no more"):
+        llm.generate([[1, 10]], LONG)
+    n_steps = llm.engine.load().n_steps
+    n_left[0] = -1
+    assert len(llm.generate([[1, 10]], LONG)[0].outputs[0].token_ids) == 100
+    assert llm.engine.load().n_steps == n_steps + 100
+    assert llm.engine.load().used == 0
 
 
 def test_an_llm_that_is_dropped_ends_its_thread(path: Path) -> None:

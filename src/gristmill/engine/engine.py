@@ -231,7 +231,7 @@ def _run(loop: Loop, orders: SimpleQueue[Order]) -> None:
             order(loop)
             del order  # it may hold on to who gave it, and so to the engine
         try:
-            loop.step()
+            loop.step(orders.qsize)
         except Exception as error:  # of the scheduler itself: whose request it was cannot be told
             loop.fail_all(error)
 

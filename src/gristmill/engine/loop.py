@@ -132,8 +132,11 @@ class Loop:
             self._fail(request_id, error)
         self._teller.flush()
 
-    def step(self) -> None:
+    def step(self, is_interrupted: Callable[[], object] = lambda: True) -> None:
         """Compute the next tokens of everything that runs. An error ends the requests of the step and no others.
+
+        is_interrupted  asked where the next step is one more token of the same sequences and nothing else: until it
+                        says so, such steps follow at once
 
         Where the backend computes beside this thread, steps that go on overlap: the next one is begun before what the
         last one chose is looked at, and what it computed for those who end with that is passed over.
@@ -141,6 +144,30 @@ class Loop:
         self.n_steps += 1
         self._step()
         self._teller.flush()
+        if self._singles is not None and not self._in_flight and not self._are_looked_at:
+            self._go_on_only(self._singles, is_interrupted)
+            self._teller.flush()
+
+    def _go_on_only(self, parts: list[Part], is_interrupted: Callable[[], object]) -> None:
+        """Steps that `_step` would make, with little around each: a model that computes throws Python's code and data
+        out of the processor's caches, so that every call and object between two steps is slow."""
+        compute, append = self._runner.go_on_only(), self.scheduler.go_on_only()
+        if compute is None or append is None:
+            return
+        none_begun, tell = self._none_begun, self._followers.tell
+        while not is_interrupted():
+            self.n_steps += 1
+            try:
+                ids = compute(none_begun)
+            except Exception as error:
+                self._fail_step(parts, error)
+                return
+            if not append(ids):
+                self._take(ids)
+                return
+            if ended := tell(ids):
+                self._stop_rows(ended)
+                return
 
     def _step(self) -> None:
         if self._in_flight:
@@ -181,10 +208,14 @@ class Loop:
             self.scheduler.settle()
             self._update(_split(parts, ids, None), {})
 
+    @property
+    def _are_looked_at(self) -> bool:
+        """Whether some request wants more of a step than its token."""
+        return bool(self._adjusters or self._lookups or self._scored or self._draft_model is not None)
+
     def _begin(self, begun: list[Sequence], n_ahead: int) -> bool:
         """One more token of each sequence, without waiting for it. n_ahead: steps in flight before it."""
-        looked_at = self._adjusters or self._lookups or self._scored or self._draft_model is not None
-        if looked_at or not self._ops.runs_ahead:
+        if self._are_looked_at or not self._ops.runs_ahead:
             return False
         return self._runner.begin(*self._blocks(begun, n_ahead))
 
@@ -231,8 +262,7 @@ class Loop:
         ended = self.scheduler.take(ids)
         assert self._singles is not None
         if not ended:
-            for row in self._followers.tell(ids):
-                self._stop(self._singles[row].sequence.request_id)
+            self._stop_rows(self._followers.tell(ids))
             return
         for part, token_id in zip(self._singles, ids, strict=True):
             sequence = part.sequence
@@ -399,6 +429,11 @@ class Loop:
         """Who takes its events wants no more of them."""
         self.scheduler.abort(request_id, Finish.STOP)
         self._close(request_id)
+
+    def _stop_rows(self, rows: list[int]) -> None:
+        assert self._singles is not None
+        for row in rows:
+            self._stop(self._singles[row].sequence.request_id)
 
     def _fail(self, request_id: int, error: BaseException) -> None:
         stream = self._streams.get(request_id)

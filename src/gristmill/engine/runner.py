@@ -99,6 +99,13 @@ class Runner:
             self._compare(recording, build())
         return _without_padding(ids, self._n_padding), recording.logits
 
+    def go_on_only(self) -> Continuation | None:
+        """What `go_on` would call at every step from here on in which no sequence begins a block; None where `go_on`
+        must be called."""
+        if self._last is None or self._replay != "on" or self._n_padding or self._ops.runs_ahead:
+            return None
+        return self._continuation(self._last)
+
     def begin(self, begun: Begun, n_blocks: int) -> bool:
         """`go_on` on a backend that `runs_ahead`, without waiting: `finish` gives the ids, in the order in which steps
         were begun, at most two of them before one is finished. False, and nothing is done, where only `go_on` will do.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
@@ -140,6 +141,13 @@ class Scheduler:
             if self._tables.extend(sequence, sequence.n_computed + 1) == sequence.n_computed:
                 return None  # somebody must make room
         return self._steady.beginning
+
+    def go_on_only(self) -> Callable[[list[int]], bool] | None:
+        """`go_on` and `take` at once, for steps in which no sequence begins a block or ends: what to call with the ids
+        of each. It says False, and does nothing, where `take` must be told them. None where `go_on` must be asked."""
+        if self.go_on() != [] or self._steady is None:
+            return None
+        return self._steady.append_only
 
     @property
     def is_steady(self) -> bool:

@@ -29,14 +29,26 @@ class Steady:
     def append(self, ids: list[int]) -> list[int]:
         """Appends the id chosen for each. Returns the rows where more than that is due: at the end of a block, of what
         may be generated, and at an id that ends a sequence. The n_computed of the others is behind until `settle`."""
-        for text, token_id in zip(self._texts, ids, strict=True):
-            text.append(token_id)
-        self._n_steps += 1
         self.beginning = []
+        if self.append_only(ids):
+            return []
+        self._append(ids)
         rows = self._due.pop(self._n_steps, set())
         if not self._stop_ids.isdisjoint(ids):
             rows.update(row for row, sequence in enumerate(self.sequences) if ids[row] in sequence.stop_ids)
         return sorted(rows)
+
+    def append_only(self, ids: list[int]) -> bool:
+        """`append` where that is all that is due. False, and nothing is done, where more is."""
+        if self._n_steps + 1 in self._due or not self._stop_ids.isdisjoint(ids):
+            return False
+        self._append(ids)
+        return True
+
+    def _append(self, ids: list[int]) -> None:
+        for text, token_id in zip(self._texts, ids, strict=True):
+            text.append(token_id)
+        self._n_steps += 1
 
     def resume(self, row: int) -> None:
         """One whose n_computed is up to date goes on."""
