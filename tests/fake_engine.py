@@ -169,7 +169,10 @@ class FakeEngine:
         assert begun == [sequence for sequence, n_computed in before if n_computed % BLOCK_SIZE == 0]
         self.n_gone_on += 1
         assert self.scheduler.go_on() == begun
-        ended = self.scheduler.take([token_id for ids in chosen for token_id in ids])
+        flat, append = [token_id for ids in chosen for token_id in ids], self.scheduler.go_on_only()
+        assert (append is None) == bool(begun)
+        is_taken = append is not None and self.n_gone_on % 2 == 0 and append(flat)
+        ended = [] if is_taken else self.scheduler.take(flat)
         assert ended == [sequence for sequence, _ in before if sequence.status is Status.FINISHED]
         assert all(s.tokens[-1:] == ids for (s, _), ids in zip(before, chosen, strict=True))
         self.scheduler.settle()
