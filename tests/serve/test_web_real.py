@@ -119,7 +119,7 @@ def test_settings_are_those_the_server_takes(visit, says) -> None:
 
 def test_stop_ends_the_servers_work(visit, running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     step = Loop.step
-    monkeypatch.setattr(Loop, "step", lambda loop: (time.sleep(0.02), step(loop)))
+    monkeypatch.setattr(Loop, "step", lambda loop, _: (time.sleep(0.02), step(loop)))
     page = visit(running)
     page.route("**/v1/chat/completions", endless)
     host = running.server.config.app.state.host
