@@ -105,7 +105,7 @@ def steps(model: str, threads: int, watch: Stopwatch, sequences: list[int], roun
             "each step sent": partial(sent, Counted(ours), llm),
         }
         for n in sequences:
-            prompts = [[1 + i % 200] for i in range(n)]
+            prompts = [[1 + i % 200] * (1 + i % 16) for i in range(n)]  # whose blocks begin at different steps
             params = SamplingParams(temperature=0, max_tokens=60, ignore_eos=True)
             for name, run in ways.items():
                 run(prompts, params)

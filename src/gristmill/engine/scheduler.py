@@ -145,6 +145,8 @@ class Scheduler:
     def go_on_only(self) -> Callable[[list[int]], bool] | None:
         """`go_on` and `take` at once, for steps in which no sequence begins a block or ends: what to call with the ids
         of each. It says False, and does nothing, where `take` must be told them. None where `go_on` must be asked."""
+        if self._steady is not None and self._steady.beginning:
+            return None
         if self.go_on() != [] or self._steady is None:
             return None
         return self._steady.append_only
