@@ -13,7 +13,7 @@ from zlib import crc32
 from gristmill.engine.scheduler import Part, Scheduler
 from gristmill.engine.sequence import Sequence, Status
 from gristmill.kv.pool import BlockPool
-from gristmill.ops.interface import BLOCK_SIZE
+from gristmill.ops.interface import BLOCK_SIZE, Begun
 from gristmill.types import SamplingParams
 
 POISON = -1
@@ -105,6 +105,7 @@ class FakeEngine:
         self.sequences: list[Sequence] = []
         self.computed: list[tuple[int, int, int]] = []
         self.n_gone_on = 0
+        self.n_followed = 0
         self._single = False
         self._states: dict[Sequence, list[int]] = {}
 
@@ -141,8 +142,8 @@ class FakeEngine:
         """One step, with everything checked. abort: the request that is aborted while the step is computed."""
         drafted = any(sequence.drafts for sequence in self.sequences)
         before = [(s, s.n_computed) for s in self.scheduler.running]
-        begun = None if drafted or abort is not None or not self._single else self.scheduler.go_on()
-        if begun is None or self.n_gone_on % 3 == 0:  # elsewhere it goes on from step to step without being scheduled
+        going = None if drafted or abort is not None or not self._single else self.scheduler.go_on()
+        if going is None or self.n_gone_on % 3 == 0:  # elsewhere it goes on from step to step without being scheduled
             parts = self.scheduler.schedule()
         else:
             parts = [Part(sequence, 1, 1) for sequence, _ in before]
@@ -150,8 +151,8 @@ class FakeEngine:
         self._check_budget(parts)
         chosen = self._compute(parts)
         self._single = all(part.n_tokens == part.n_logits == 1 for part in parts)
-        if begun is not None:
-            self._take(parts, chosen, before, begun)
+        if going is not None:
+            self._take(parts, chosen, before, *going)
             return parts
         if abort is not None:
             self.scheduler.abort(abort)
@@ -162,22 +163,48 @@ class FakeEngine:
         return parts
 
     def _take(
-        self, parts: list[Part], chosen: list[list[int]], before: list[tuple[Sequence, int]], begun: list[Sequence]
+        self,
+        parts: list[Part],
+        chosen: list[list[int]],
+        before: list[tuple[Sequence, int]],
+        begun: Begun,
+        n_blocks: int,
     ) -> None:
         """Going on is what was scheduled: one token of each sequence of the step before, in order."""
         assert [(part.sequence, part.n_tokens) for part in parts] == [(sequence, 1) for sequence, _ in before]
-        assert begun == [sequence for sequence, n_computed in before if n_computed % BLOCK_SIZE == 0]
+        assert begun == self._begun(before)
+        assert n_blocks == max(n_computed // BLOCK_SIZE + 1 for _, n_computed in before)
         self.n_gone_on += 1
-        assert self.scheduler.go_on() == begun
-        flat, append = [token_id for ids in chosen for token_id in ids], self.scheduler.go_on_only()
-        assert (append is None) == bool(begun)
-        is_taken = append is not None and self.n_gone_on % 2 == 0 and append(flat)
-        ended = [] if is_taken else self.scheduler.take(flat)
+        assert self.scheduler.go_on() == (begun, n_blocks)
+        flat = [token_id for ids in chosen for token_id in ids]
+        plan = self.scheduler.plan(n_blocks) if self.n_gone_on % 2 == 0 else []
+        assert plan[:1] in ([], [begun])
+        append = self.scheduler.append if plan else None
+        ended = [] if append is not None and append(flat) else self.scheduler.take(flat)
         assert ended == [sequence for sequence, _ in before if sequence.status is Status.FINISHED]
         assert all(s.tokens[-1:] == ids for (s, _), ids in zip(before, chosen, strict=True))
+        if append is not None and not ended and self.n_gone_on % 4 == 0:
+            self._follow(plan[1 : self.n_gone_on % 23], [sequence for sequence, _ in before])
         self.scheduler.settle()
-        assert all(s.n_computed == n + 1 for s, n in before if s.status is not Status.FINISHED)
+        assert all(s.n_computed == len(s.tokens) - 1 for s, _ in before if s.status is not Status.FINISHED)
         self.scheduler.check()
+
+    def _follow(self, plan: list[Begun], sequences: list[Sequence]) -> None:
+        """The rest of a plan, with nothing caught up on in between."""
+        for begun in plan:
+            positions = [len(sequence.tokens) - 1 for sequence in sequences]
+            assert begun == self._begun(list(zip(sequences, positions, strict=True)))
+            chosen = self._compute([Part(sequence, 1, 1) for sequence in sequences], positions)
+            flat = [token_id for ids in chosen for token_id in ids]
+            if not self.scheduler.append(flat):
+                self.scheduler.take(flat)
+                return
+            self.n_followed += 1
+
+    def _begun(self, places: list[tuple[Sequence, int]]) -> Begun:
+        """The blocks that begin with these positions."""
+        beginning = [(s.block_ids, position // BLOCK_SIZE) for s, position in places if position % BLOCK_SIZE == 0]
+        return [[tables[group][i] for tables, i in beginning] for group in range(len(self.pools))]
 
     def run(self) -> int:
         """Steps until nothing is left to do; returns how many it took."""
@@ -207,16 +234,17 @@ class FakeEngine:
         assert sum(part.n_tokens for part in parts) <= self.step_tokens
         assert parts or not self.scheduler.has_work
 
-    def _compute(self, parts: list[Part]) -> list[list[int]]:
-        for part in parts:
-            self._write(part)
-        for part in parts:
-            self._check_reads(part)
-        return [self._choose(part) for part in parts]
+    def _compute(self, parts: list[Part], positions: list[int] | None = None) -> list[list[int]]:
+        """positions: where each part begins, if n_computed is not to be believed."""
+        begins = [part.sequence.n_computed for part in parts] if positions is None else positions
+        for part, begin in zip(parts, begins, strict=True):
+            self._write(part, begin)
+        for part, begin in zip(parts, begins, strict=True):
+            self._check_reads(part, begin)
+        return [self._choose(part, begin + part.n_tokens) for part, begin in zip(parts, begins, strict=True)]
 
-    def _write(self, part: Part) -> None:
-        sequence = part.sequence
-        begin, end = sequence.n_computed, sequence.n_computed + part.n_tokens
+    def _write(self, part: Part, begin: int) -> None:
+        sequence, end = part.sequence, begin + part.n_tokens
         tokens = sequence.tokens + sequence.drafts
         assert end <= len(tokens)
         n_new = max(0, end - len(sequence.tokens) + 1)
@@ -233,9 +261,8 @@ class FakeEngine:
             assert all(pool.is_own(block) for block in table[begin // 16 : -(-end // 16)]), "writes what others read"
         self.computed.append((sequence.request_id, begin, end))
 
-    def _check_reads(self, part: Part) -> None:
-        sequence, states = part.sequence, self._states[part.sequence]
-        begin, end = sequence.n_computed, sequence.n_computed + part.n_tokens
+    def _check_reads(self, part: Part, begin: int) -> None:
+        sequence, states, end = part.sequence, self._states[part.sequence], begin + part.n_tokens
         for pool, window, table in zip(self.pools, self.windows, sequence.block_ids, strict=True):
             first = max(0, begin - window + 1) if window else 0
             for i in range(first // 16, -(-end // 16)):
@@ -243,6 +270,5 @@ class FakeEngine:
                 shift = 16 * (table[i] - i)
                 assert pool.slots[low + shift : high + shift] == states[low:high], "reads what is not there"
 
-    def _choose(self, part: Part) -> list[int]:
-        end = part.sequence.n_computed + part.n_tokens
+    def _choose(self, part: Part, end: int) -> list[int]:
         return [self.model.choose(state) for state in self._states[part.sequence][len(part.sequence.tokens) - 1 : end]]

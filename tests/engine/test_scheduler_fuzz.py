@@ -57,7 +57,8 @@ def guess(engine: FakeEngine, random: Random, sequence: Sequence) -> list[int]:
     return right + [random.randrange(engine.model.vocab_size) for _ in range(n - n_right)]
 
 
-def live(seed: int, windows: list[int]) -> None:
+def live(seed: int, windows: list[int]) -> int:
+    """Returns the steps that followed a plan."""
     random = Random(seed)
     engine = random_engine(random, windows)
     beginnings = [[random.randrange(engine.model.vocab_size) for _ in range(LONGEST_PROMPT)] for _ in range(2)]
@@ -85,12 +86,15 @@ def live(seed: int, windows: list[int]) -> None:
         expected, output = answer_alone(engine.model, sequence), sequence.tokens[sequence.n_prompt :]
         assert output == (expected[: len(output)] if sequence.finish is Finish.ABORT else expected)
     assert all(pool.n_free == pool.n_blocks for pool in engine.pools)
+    return engine.n_followed
 
 
 @pytest.mark.parametrize("windows", WINDOWS, ids=str)
 def test_random_lives(windows: list[int]) -> None:
+    n_followed = 0
     for seed in range(2000):
         try:
-            live(seed, windows)
+            n_followed += live(seed, windows)
         except AssertionError as error:
             raise AssertionError(f"seed {seed}, windows {windows}: {error}") from error
+    assert n_followed > 1000

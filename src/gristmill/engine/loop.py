@@ -17,7 +17,7 @@ from gristmill.engine.runner import Runner
 from gristmill.engine.scheduler import Part, Scheduler
 from gristmill.engine.sequence import Sequence
 from gristmill.engine.telling import Followers, Sink, Teller
-from gristmill.ops.interface import BLOCK_SIZE, Begun, Ops
+from gristmill.ops.interface import Begun, Ops
 from gristmill.types import (
     Answer,
     Batch,
@@ -88,8 +88,6 @@ class Loop:
         self._hidden: set[int] = set()
         self._scored: set[int] = set()
         self._singles: list[Part] | None = None  # of the last step, if that was one token of each sequence
-        self._groups = range(0)  # of layers
-        self._none_begun = list[list[int]]()  # an empty list for each group
         self.n_steps = 0
         self._followers = Followers(())  # of these, those that are told each token
         self._teller = Teller()
@@ -145,29 +143,33 @@ class Loop:
         self._step()
         self._teller.flush()
         if self._singles is not None and not self._in_flight and not self._are_looked_at:
-            self._go_on_only(self._singles, is_interrupted)
+            self._go_on_simply(self._singles, is_interrupted)
             self._teller.flush()
 
-    def _go_on_only(self, parts: list[Part], is_interrupted: Callable[[], object]) -> None:
+    def _go_on_simply(self, parts: list[Part], is_interrupted: Callable[[], object]) -> None:
         """Steps that `_step` would make, with little around each: a model that computes throws Python's code and data
         out of the processor's caches, so that every call and object between two steps is slow."""
-        compute, append = self._runner.go_on_only(), self.scheduler.go_on_only()
-        if compute is None or append is None:
+        simple, tell = self._runner.go_on_simply(), self._followers.tell
+        if simple is None:
             return
-        none_begun, tell = self._none_begun, self._followers.tell
-        while not is_interrupted():
-            self.n_steps += 1
-            try:
-                ids = compute(none_begun)
-            except Exception as error:
-                self._fail_step(parts, error)
-                return
-            if not append(ids):
-                self._take(ids)
-                return
-            if ended := tell(ids):
-                self._stop_rows(ended)
-                return
+        compute, n_blocks = simple
+        while plan := self.scheduler.plan(n_blocks):
+            append = self.scheduler.append
+            for begun in plan:
+                if is_interrupted():
+                    return
+                self.n_steps += 1
+                try:
+                    ids = compute(begun)
+                except Exception as error:
+                    self._fail_step(parts, error)
+                    return
+                if not append(ids):
+                    self._take(ids)
+                    return
+                if ended := tell(ids):
+                    self._stop_rows(ended)
+                    return
 
     def _step(self) -> None:
         if self._in_flight:
@@ -175,14 +177,14 @@ class Loop:
             return
         drafted = self._draft()
         plain = self._singles is not None and not drafted and not self._adjusters
-        begun = self.scheduler.go_on() if plain else None
-        parts = self._singles if begun is not None else self._mask(self.scheduler.schedule())
+        going = self.scheduler.go_on() if plain else None
+        parts = self._singles if going is not None else self._mask(self.scheduler.schedule())
         assert parts is not None
         try:
-            if begun is not None and self._begin(begun, 0):
+            if going is not None and self._begin(*going):
                 self._in_flight = parts
                 return
-            ids, computed = self._go_on(parts, begun) if begun is not None else ([], self._compute(parts))
+            ids, computed = self._go_on(parts, *going) if going is not None else ([], self._compute(parts))
             logprobs = self._logprobs(computed)
         except Exception as error:
             self._fail_step(parts, error)
@@ -194,9 +196,9 @@ class Loop:
 
     def _overlap(self, parts: list[Part]) -> None:
         """Ends the step in flight. Begins the next one before that, where it is certain which one that is."""
-        begun = self.scheduler.go_on_ahead()
+        going = self.scheduler.go_on_ahead()
         try:
-            ahead = begun is not None and self._begin(begun, 1)
+            ahead = going is not None and self._begin(*going)
             ids = self._runner.finish()
         except Exception as error:
             self._fail_step(parts, error)
@@ -213,11 +215,11 @@ class Loop:
         """Whether some request wants more of a step than its token."""
         return bool(self._adjusters or self._lookups or self._scored or self._draft_model is not None)
 
-    def _begin(self, begun: list[Sequence], n_ahead: int) -> bool:
-        """One more token of each sequence, without waiting for it. n_ahead: steps in flight before it."""
+    def _begin(self, begun: Begun, n_blocks: int) -> bool:
+        """One more token of each sequence, without waiting for it."""
         if self._are_looked_at or not self._ops.runs_ahead:
             return False
-        return self._runner.begin(*self._blocks(begun, n_ahead))
+        return self._runner.begin(begun, n_blocks)
 
     def _fail_step(self, parts: list[Part], error: Exception) -> None:
         _log.error("a step of %d requests failed", len(parts), exc_info=error)
@@ -235,21 +237,13 @@ class Loop:
             if stream is not None and accepted:
                 self._tell_tokens(stream, each, accepted, logprobs)
 
-    def _go_on(self, parts: list[Part], begun: list[Sequence]) -> tuple[list[int], list[Computed]]:
+    def _go_on(self, parts: list[Part], begun: Begun, n_blocks: int) -> tuple[list[int], list[Computed]]:
         """One more token of each sequence: the ids, or where there is more to tell than these, what was computed."""
-        ids, logits = self._runner.go_on(*self._blocks(begun, 0), self._rebuild)
+        ids, logits = self._runner.go_on(begun, n_blocks, self._rebuild)
         if not self._scored:
             return ids, []
         self.scheduler.settle()
         return [], _split(parts, ids, logits)
-
-    def _blocks(self, begun: list[Sequence], n_ahead: int) -> tuple[Begun, int]:
-        """(of each group the blocks that these begin, how many blocks the longest has then)."""
-        if not begun:
-            return self._none_begun, 0
-        places = [(len(sequence.tokens) - 1 + n_ahead) // BLOCK_SIZE for sequence in begun]
-        blocks = [[s.block_ids[group][i] for s, i in zip(begun, places, strict=True)] for group in self._groups]
-        return blocks, max(places) + 1
 
     def _rebuild(self) -> Batch:
         """The batch of a step that goes on, from nothing."""
@@ -330,8 +324,6 @@ class Loop:
         self._singles = None
         if others:
             batch = build(others, self._ops, self._adjusters)
-            self._groups = range(len(batch.slots))
-            self._none_begun = [[] for _ in self._groups]
             ids, logits = self._runner.step(batch)
             computed += _split(others, ids, logits)
             if len(parts) == len(batch.tokens) - batch.n_padding == len(ids):

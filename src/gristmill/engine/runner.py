@@ -89,7 +89,7 @@ class Runner:
         """The step after the last one, if that was of one token of each sequence and so is this one: the same as
         `step(build())`, without building it where the recorded arrays can go on by themselves.
 
-        n_blocks  that the longest of those sequences has now whose token begins a block
+        n_blocks  that the longest sequence has now
         """
         recording = self._last
         if recording is None or n_blocks > recording.n_blocks:
@@ -99,12 +99,12 @@ class Runner:
             self._compare(recording, build())
         return _without_padding(ids, self._n_padding), recording.logits
 
-    def go_on_only(self) -> Continuation | None:
-        """What `go_on` would call at every step from here on in which no sequence begins a block; None where `go_on`
-        must be called."""
+    def go_on_simply(self) -> tuple[Continuation, int] | None:
+        """(what `go_on` would call at every step from here on while no sequence has more blocks than this, this); None
+        where `go_on` must be called."""
         if self._last is None or self._replay != "on" or self._n_padding or self._ops.runs_ahead:
             return None
-        return self._continuation(self._last)
+        return self._continuation(self._last), self._last.n_blocks
 
     def begin(self, begun: Begun, n_blocks: int) -> bool:
         """`go_on` on a backend that `runs_ahead`, without waiting: `finish` gives the ids, in the order in which steps

@@ -18,7 +18,7 @@ from gristmill.engine.sequence import Sequence, Status
 from gristmill.engine.steady import Steady
 from gristmill.engine.tables import BlockTables
 from gristmill.kv.pool import BlockPool
-from gristmill.ops.interface import BLOCK_SIZE
+from gristmill.ops.interface import BLOCK_SIZE, Begun
 from gristmill.types import Finish
 
 MAX_ROWS = 64
@@ -129,64 +129,64 @@ class Scheduler:
             self._singles = [Part(sequence, 1, 1) for sequence in self._running]
         return self._singles.copy()
 
-    def go_on(self) -> list[Sequence] | None:
-        """Instead of `schedule`, after a step of one token of each sequence and while none has drafts: those whose next
-        token begins a block, if the next step is again one token of each of them; None where only `schedule` can tell.
-        """
-        if self._singles is None or (self._waiting and not self._is_closed_to(self._waiting[0])):
+    def go_on(self) -> tuple[Begun, int] | None:
+        """Instead of `schedule`, after a step of one token of each sequence and while none has drafts, if the next step
+        is again one token of each of them: (the blocks that these tokens begin, how many blocks the longest sequence
+        has then). None where only `schedule` can tell."""
+        if not self._singles or (self._waiting and not self._is_closed_to(self._waiting[0])):
             return None
         if self._steady is None:
-            self._steady = Steady([part.sequence for part in self._singles])
-        for sequence in self._steady.beginning:
-            if self._tables.extend(sequence, sequence.n_computed + 1) == sequence.n_computed:
-                return None  # somebody must make room
-        return self._steady.beginning
+            self._steady = Steady([part.sequence for part in self._singles], self._tables)
+        begun = self._steady.begin()
+        return None if begun is None else (begun, self._steady.n_blocks())
 
-    def go_on_only(self) -> Callable[[list[int]], bool] | None:
-        """`go_on` and `take` at once, for steps in which no sequence begins a block or ends: what to call with the ids
-        of each. It says False, and does nothing, where `take` must be told them. None where `go_on` must be asked."""
-        if self._steady is not None and self._steady.beginning:
-            return None
-        if self.go_on() != [] or self._steady is None:
-            return None
-        return self._steady.append_only
+    def plan(self, n_blocks: int) -> list[Begun]:
+        """Several steps to `go_on` with, as long as nothing else is asked or told: the blocks that each of them begins.
+        None of them needs more than n_blocks of a sequence. Empty where `go_on` must be asked."""
+        self.settle()
+        if self.go_on() is None or self._steady is None:
+            return []
+        return self._steady.plan(n_blocks)
+
+    @property
+    def append(self) -> Callable[[list[int]], bool]:
+        """What to tell the ids of each planned step. It says False, and does nothing, where `take` must be told."""
+        assert self._steady is not None
+        return self._steady.append_simple
 
     @property
     def is_steady(self) -> bool:
         """Whether the sequences of the last `go_on` are still those that run, so that `take` can be told their ids."""
         return self._steady is not None and self._singles is not None
 
-    def go_on_ahead(self) -> list[Sequence] | None:
+    def go_on_ahead(self) -> tuple[Begun, int] | None:
         """`go_on` for the step after that, before `take` is told what it chose: as if no stop token was among that."""
         if not self.is_steady or (self._waiting and not self._is_closed_to(self._waiting[0])):
             return None
         assert self._steady is not None
-        beginning = self._steady.beginning_after()
-        for sequence in beginning or ():
-            n_tokens = len(sequence.tokens)
-            if self._tables.extend(sequence, n_tokens + 1) == n_tokens:
-                return None
-        return beginning
+        begun = self._steady.begin(1)
+        return None if begun is None else (begun, self._steady.n_blocks(1))
 
     def take(self, ids: list[int]) -> list[Sequence]:
         """`update` after `go_on`: the id chosen for each sequence, in order. Returns those that it ended."""
         steady, ended = self._steady, list[Sequence]()
         assert steady is not None
-        for row in steady.append(ids):
-            sequence = steady.sequences[row]
+        for sequence in steady.append(ids):
             token_id = sequence.tokens.pop()
-            sequence.n_computed = len(sequence.tokens) - 1
+            self._catch_up(sequence)
             self._advance(Part(sequence, 1, 1), [token_id])
-            if sequence.finish is None:
-                steady.resume(row)
-            else:
+            if sequence.finish is not None:
                 ended.append(sequence)
+        if steady.n_steps % BLOCK_SIZE == 0:
+            self.settle()
         return ended
 
     def settle(self) -> None:
-        """Bring every n_computed up to date, which `take` leaves for when it matters. All other calls do so first."""
-        if self._steady is not None:
-            self._steady.settle()
+        """Catch up on what `take` leaves for when it matters: every n_computed, and the blocks that were filled. All
+        other calls do so first."""
+        for sequence in self._steady.sequences if self._steady is not None else ():
+            if sequence.finish is None:
+                self._catch_up(sequence)
 
     def update(self, parts: list[Part], chosen: list[list[int]]) -> list[tuple[Sequence, list[int]]]:
         """Takes the ids chosen after each part's last token and its drafts; publishes, finishes and frees what is due.
@@ -324,7 +324,7 @@ class Scheduler:
 
     def _advance(self, part: Part, chosen: list[int]) -> list[int]:
         sequence, accepted = part.sequence, []
-        n_full = sequence.n_computed // BLOCK_SIZE
+        n_full = sequence.n_full
         sequence.n_computed += part.n_tokens
         if chosen:
             accepted = sequence.accept(chosen)
@@ -332,13 +332,23 @@ class Scheduler:
                 self.n_drafted += len(chosen) - 1
                 self.n_accepted += len(accepted) - 1
                 sequence.n_computed = len(sequence.tokens) - 1  # what rejected drafts left behind is overwritten
-        if sequence.n_computed // BLOCK_SIZE > n_full:
-            self._tables.complete(sequence, n_full)
-            for digest in sequence.hashes[n_full : sequence.n_full]:
-                self._computing.pop(digest, None)
+        self._complete(sequence, n_full)
         if sequence.finish is not None:
             self._end(sequence, sequence.finish)
         return accepted
+
+    def _catch_up(self, sequence: Sequence) -> None:
+        """With a sequence of which all but the last token is computed."""
+        n_full = sequence.n_full
+        sequence.n_computed = len(sequence.tokens) - 1
+        self._complete(sequence, n_full)
+
+    def _complete(self, sequence: Sequence, n_before: int) -> None:
+        """Lets others find the blocks that were filled since n_before of them were."""
+        if sequence.n_full > n_before:
+            self._tables.complete(sequence, n_before)
+            for digest in sequence.hashes[n_before : sequence.n_full]:
+                self._computing.pop(digest, None)
 
     def _preempt(self, sequence: Sequence) -> None:
         """Back to waiting with all its tokens; they are computed again, as far as the cache does not keep them."""

@@ -1,73 +1,72 @@
-"""Sequences that each go on by one token a step, with as little work as that takes. It knows no blocks and no queue."""
+"""Sequences that each go on by one token a step, with as little work as that takes. It knows no queue."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 from gristmill.engine.sequence import Sequence
-from gristmill.ops.interface import BLOCK_SIZE
+from gristmill.engine.tables import BlockTables
+from gristmill.ops.interface import BLOCK_SIZE, Begun
 
 
 class Steady:
-    """A model that computes throws Python's data out of the processor's caches, so that what counts afterwards is how
-    many objects are touched: here the list of each sequence's tokens, and nothing else unless something is due.
+    """A model that computes throws Python's code and data out of the processor's caches, so that what counts afterwards
+    is how many functions are called and how many objects are touched: here the list of each sequence's tokens, and the
+    tables of those that begin a block. Every n_computed stays behind, and full blocks unpublished, until that matters.
 
     sequences  with one token left to compute each
-    beginning  those whose next token begins a block
+    n_steps    that they went on
     """
 
-    def __init__(self, sequences: list[Sequence]) -> None:
+    def __init__(self, sequences: list[Sequence], tables: BlockTables) -> None:
         self.sequences = sequences
-        self.beginning = list[Sequence]()
+        self.n_steps = 0
+        self._tables = tables
         self._texts = [sequence.tokens for sequence in sequences]
         self._stop_ids = frozenset[int]().union(*(sequence.stop_ids for sequence in sequences))
-        self._n_steps = 0
-        self._due = defaultdict[int, set[int]](set)  # rows by the step that completes a block or ends a sequence
-        for row in range(len(sequences)):
-            self.resume(row)
+        self._n_longest = max(sequence.n_computed for sequence in sequences)  # when n_steps was 0, as all that follows
+        self._n_left = min(sequence.max_tokens - len(sequence.tokens) for sequence in sequences)
+        self._beginning: list[list[Sequence]] = [[] for _ in range(BLOCK_SIZE)]  # by the steps until then
+        for sequence in sequences:
+            self._beginning[-sequence.n_computed % BLOCK_SIZE].append(sequence)
+        self._none_begun: Begun = [[] for _ in tables.pools]
 
-    def append(self, ids: list[int]) -> list[int]:
-        """Appends the id chosen for each. Returns the rows where more than that is due: at the end of a block, of what
-        may be generated, and at an id that ends a sequence. The n_computed of the others is behind until `settle`."""
-        self.beginning = []
-        if self.append_only(ids):
-            return []
-        self._append(ids)
-        rows = self._due.pop(self._n_steps, set())
+    def n_blocks(self, n_ahead: int = 0) -> int:
+        """Of the longest sequence, n_ahead steps after the next one."""
+        return (self._n_longest + self.n_steps + n_ahead) // BLOCK_SIZE + 1
+
+    def begin(self, n_ahead: int = 0) -> Begun | None:
+        """The blocks that begin n_ahead steps after the next one. None where the pools have too few, or where some
+        sequence ends before."""
+        if n_ahead and self.n_steps + n_ahead >= self._n_left:
+            return None
+        sequences = self._beginning[(self.n_steps + n_ahead) % BLOCK_SIZE]
+        return self._tables.begin(sequences, n_ahead) if sequences else self._none_begun
+
+    def plan(self, n_blocks: int) -> list[Begun]:
+        """What the next steps begin, at most 16 of them, which end no sequence but by a stop token and need no more
+        than n_blocks of one. Their blocks are taken at once, which costs little more than to take one of them."""
+        n_fitting = n_blocks * BLOCK_SIZE - self._n_longest - self.n_steps
+        plan = list[Begun]()
+        for i in range(min(BLOCK_SIZE, n_fitting, self._n_left - self.n_steps - 1)):
+            if (begun := self.begin(i)) is None:
+                break
+            plan.append(begun)
+        return plan
+
+    def append_simple(self, ids: list[int]) -> bool:
+        """`append` after a step of a `plan`. False, and nothing is done, where an id may end a sequence."""
         if not self._stop_ids.isdisjoint(ids):
-            rows.update(row for row, sequence in enumerate(self.sequences) if ids[row] in sequence.stop_ids)
-        return sorted(rows)
-
-    def append_only(self, ids: list[int]) -> bool:
-        """`append` where that is all that is due. False, and nothing is done, where more is."""
-        if self._n_steps + 1 in self._due or not self._stop_ids.isdisjoint(ids):
             return False
-        self._append(ids)
-        return True
-
-    def _append(self, ids: list[int]) -> None:
         for text, token_id in zip(self._texts, ids, strict=True):
             text.append(token_id)
-        self._n_steps += 1
+        self.n_steps += 1
+        return True
 
-    def resume(self, row: int) -> None:
-        """One whose n_computed is up to date goes on."""
-        sequence = self.sequences[row]
-        n_computed = sequence.n_computed
-        if n_computed % BLOCK_SIZE == 0:
-            self.beginning.append(sequence)
-        n_steps = min(BLOCK_SIZE - n_computed % BLOCK_SIZE, sequence.max_tokens - len(sequence.tokens))
-        self._due[self._n_steps + n_steps].add(row)
-
-    def beginning_after(self) -> list[Sequence] | None:
-        """Those that begin a block with the token after the one that `append` is told next; None where that one is the
-        last of some sequence."""
-        rows = sorted(self._due.get(self._n_steps + 1, ()))
-        sequences = [self.sequences[row] for row in rows]
-        return None if any(len(s.tokens) + 1 == s.max_tokens for s in sequences) else sequences
-
-    def settle(self) -> None:
-        """Brings every n_computed up to date."""
-        for sequence in self.sequences:
-            if sequence.finish is None:
-                sequence.n_computed = len(sequence.tokens) - 1
+    def append(self, ids: list[int]) -> list[Sequence]:
+        """Appends the id chosen for each. Returns those that may end with it."""
+        for text, token_id in zip(self._texts, ids, strict=True):
+            text.append(token_id)
+        self.n_steps += 1
+        if self.n_steps < self._n_left and self._stop_ids.isdisjoint(ids):
+            return []
+        pairs = zip(self.sequences, ids, strict=True)
+        return [s for s, token_id in pairs if len(s.tokens) == s.max_tokens or token_id in s.stop_ids]

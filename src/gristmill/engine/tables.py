@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from gristmill.engine.sequence import Sequence
 from gristmill.kv.pool import BlockPool
-from gristmill.ops.interface import BLOCK_SIZE
+from gristmill.ops.interface import BLOCK_SIZE, Begun
 
 
 def first_kept(n_full: int, window: int) -> int:
@@ -97,6 +97,21 @@ class BlockTables:
             for table, pool in zip(tables, self.pools, strict=True):
                 table += pool.allocate(n_missing)
         return len(tables[0]) * BLOCK_SIZE
+
+    def begin(self, sequences: list[Sequence], n_ahead: int) -> Begun | None:
+        """Of each group, the blocks of the position n_ahead after the last token of each of these, which are taken
+        where they are not there yet. None, and nothing is taken, where there are too few."""
+        places = [(len(sequence.tokens) - 1 + n_ahead) // BLOCK_SIZE for sequence in sequences]
+        tables = [sequence.block_ids for sequence in sequences]
+        missing = [table for table, place in zip(tables, places, strict=True) if place == len(table[0])]
+        for pool in self.pools:
+            if pool.n_free < len(missing):
+                return None
+        for group, pool in enumerate(self.pools):
+            for table, block in zip(missing, pool.allocate(len(missing)), strict=True):
+                table[group].append(block)
+        groups = range(len(self.pools))
+        return [[table[group][place] for table, place in zip(tables, places, strict=True)] for group in groups]
 
     def complete(self, sequence: Sequence, n_before: int) -> None:
         """Publishes the blocks that were completed since n_before of them were, and frees what left a window."""

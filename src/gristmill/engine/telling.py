@@ -10,6 +10,7 @@ from typing import Protocol
 from gristmill.types import Event, TokenEvent
 
 _log = logging.getLogger(__name__)
+_new = tuple.__new__  # of a NamedTuple, without its Python code
 
 Sink = Callable[[Event], bool | None]
 """Takes a request's events, on the engine's thread: it must be quick. True after a token ends the request there."""
@@ -103,7 +104,7 @@ class Followers:
         ended = list[int]()
         for row, sink, n_cached in self._alone:
             try:
-                if sink(TokenEvent(ids[row], None, None, None, (), n_cached)):
+                if sink(_new(TokenEvent, (ids[row], None, None, None, (), n_cached))):
                     ended.append(row)
             except Exception:
                 _log.exception("what takes a request's events raised an error; the request ends")
