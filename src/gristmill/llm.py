@@ -9,17 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gristmill.answers import Answers
 from gristmill.bundled import STORY_MODEL
-from gristmill.dialogue.format import ChatFormat, ChatPrompt
-from gristmill.dialogue.message import AssistantMessage
-from gristmill.dialogue.reader import DialogueReader
-from gristmill.dialogue.tools import read_tools
 from gristmill.engine.adjust import Mask
 from gristmill.engine.draft_model import check_draft
 from gristmill.engine.drafts import LONGEST
@@ -33,7 +29,7 @@ from gristmill.hub.store import locate
 from gristmill.kv.cache import plan
 from gristmill.models.build import build, bytes_to_expect
 from gristmill.models.hyperparameters import read_config
-from gristmill.models.sampling import read_recommended
+from gristmill.models.sampling import Advice, Recommended
 from gristmill.ops.cpu import CpuOps
 from gristmill.ops.interface import Ops
 from gristmill.outputs import Piece, RequestOutput, TextReader
@@ -52,6 +48,10 @@ from gristmill.types import (
     TokenEvent,
     Wants,
 )
+
+if TYPE_CHECKING:  # what chats need is imported by the first, so that a start without one is a little shorter
+    from gristmill.dialogue.format import ChatFormat, ChatPrompt
+    from gristmill.dialogue.reader import DialogueReader
 
 T = TypeVar("T")
 
@@ -157,6 +157,7 @@ class LLM:
         self.model_path = path
         self.model_name = name_of(model, path)
         self.config: ModelConfig = config
+        self._advice = Advice.of(checkpoint)
         self._eos_ids = self._tokenizer.eos_ids if self._tokenizer else ()
         settings = EngineSettings(
             context,
@@ -197,7 +198,11 @@ class LLM:
 
         ModelFormatError where that is out of range.
         """
-        return replace(SamplingParams(), **read_recommended(self.model_path).said)
+        return replace(SamplingParams(), **self.recommended().said)
+
+    def recommended(self) -> Recommended:
+        """What the model's files recommend, in a chat and elsewhere. ModelFormatError where that is out of range."""
+        return self._advice.read()
 
     def encode(self, prompt: Prompt) -> list[int]:
         """Ids of a prompt, with BOS where the model wants it; a list of ids is taken as it is."""
@@ -302,6 +307,8 @@ class LLM:
         chat_template_kwargs: Mapping[str, Any] | None = None,
     ) -> ChatPrompt:
         """A conversation as `chat` gives it to the model, for `constrain_chat` and `chat_reader`."""
+        from gristmill.dialogue.tools import read_tools
+
         parts = self.chat_template.render(
             messages,
             tools=tools,
@@ -322,9 +329,13 @@ class LLM:
         return self._chat_format().reader(prompt, params.stop, constrained=params.structured_outputs is not None)
 
     def _chat_format(self) -> ChatFormat:
+        from gristmill.dialogue.format import ChatFormat
+
         return ChatFormat(self.tokenizer, self.chat_template)
 
     def _with_messages(self, output: RequestOutput, prompt: ChatPrompt, params: SamplingParams) -> RequestOutput:
+        from gristmill.dialogue.message import AssistantMessage
+
         answers = []
         for answer in output.outputs:
             reader, message = self.chat_reader(prompt, params), AssistantMessage()

@@ -12,12 +12,8 @@ import click
 from gristmill.cli import options
 from gristmill.cli.loading import load_as, recommended
 from gristmill.cli.sampling import params_of, sampling
-from gristmill.dialogue.format import ChatPrompt
-from gristmill.dialogue.message import AssistantMessage
-from gristmill.dialogue.types import ContentDelta
-from gristmill.llm import LLM
 from gristmill.outputs import Piece
-from gristmill.types import Finish, SamplingParams
+from gristmill.types import Finish
 
 _EXAMPLES = """
 \b
@@ -68,9 +64,11 @@ def generate(
     told = recommended(how, llm)
     dialogue = None
     if chat and text is not None:
-        asked = _ask(llm, text, system)
+        from gristmill.cli.generate_chat import Dialogue, ask
+
+        asked = ask(llm, text, system)
         params = params_of(ctx, told.in_chat(asked.thinks))
-        dialogue = _Dialogue(llm, asked, params)
+        dialogue = Dialogue(llm, asked, params)
         ids = dialogue.ids
     else:
         params = params_of(ctx, told.said)
@@ -93,31 +91,6 @@ def generate(
         if params.structured_outputs is not None and run.finish is Finish.LENGTH:
             click.echo("the answer is not complete: it was cut by --max-tokens, or the context is full", err=True)
         click.echo(run.summary(len(ids)), err=True)
-
-
-def _ask(llm: LLM, text: str, system: str | None) -> ChatPrompt:
-    messages = [{"role": "system", "content": system}] if system is not None else []
-    return llm.chat_prompt([*messages, {"role": "user", "content": text}])
-
-
-class _Dialogue:
-    """One question and its answer. What is printed of an answer that is constrained is its content alone."""
-
-    def __init__(self, llm: LLM, prompt: ChatPrompt, params: SamplingParams) -> None:
-        self.ids = list(prompt.ids)
-        self.params = llm.constrain_chat(prompt, params)
-        self.message = AssistantMessage()
-        self._reader = llm.chat_reader(prompt, params)
-
-    def push(self, piece: Piece) -> str:
-        """What to print of it."""
-        deltas = self._reader.push(piece.event.token_id)
-        if piece.finish is not None:
-            deltas += self._reader.finish()
-        self.message.add(deltas)
-        if self.params.structured_outputs is None:
-            return piece.text
-        return "".join(delta.text for delta in deltas if isinstance(delta, ContentDelta))
 
 
 class _Run:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import sys
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from gristmill.llm import LLM
 from gristmill.models.build import Progress as Report
 from gristmill.models.build import build
 from gristmill.models.decoder import Decoder
-from gristmill.models.sampling import Recommended, read_recommended
+from gristmill.models.sampling import Recommended
 from gristmill.ops.interface import Ops
 
 
@@ -36,7 +37,7 @@ def load(
     gpu_memory_fraction: float = 0.9,
 ) -> LLM:
     """The model, for so many requests at once. What the user should know (converted weights, say) goes to stderr."""
-    with loading_bars() as bars:
+    with loading_bars() as bars, _kept():
         return LLM(
             model,
             device=device,
@@ -74,7 +75,7 @@ def load_as(model: str, how: Loading) -> LLM:
 
 def recommended(how: Loading, llm: LLM) -> Recommended:
     """How the model's makers would have tokens chosen, where the command line asks for it."""
-    return read_recommended(llm.model_path) if how.generation_config == "auto" else Recommended()
+    return llm.recommended() if how.generation_config == "auto" else Recommended()
 
 
 def load_decoder(model: str, ops: Ops, quantize: str) -> Decoder:
@@ -82,6 +83,17 @@ def load_decoder(model: str, ops: Ops, quantize: str) -> Decoder:
     target = quantize_type(quantize)
     with progress_bar() as progress:
         return build(open_checkpoint(locate(model)), ops, progress, target)
+
+
+@contextmanager
+def _kept() -> Iterator[None]:
+    """What is made here, a vocabulary above all, stays until the end: no garbage collector need look through it."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 class _Lines(logging.Formatter):

@@ -5,7 +5,6 @@ Its layout: huggingface.co/docs/huggingface_hub, "Understand caching". Blobs by 
 
 from __future__ import annotations
 
-import shutil
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,6 +116,8 @@ def remove(stored: Stored) -> int:
             link.unlink(missing_ok=True)
     left = [path for path in (folder / "snapshots").rglob("*") if not path.is_dir()]
     if not left:
+        import shutil  # which takes long to import
+
         shutil.rmtree(folder)
         shutil.rmtree(store_folder() / ".locks" / folder.name, ignore_errors=True)
         return before

@@ -73,20 +73,46 @@ class Recommended:
         return _QWEN3 if thinks else _QWEN3_UNTHINKING
 
 
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """Where a model's files speak of sampling. It is read when it is asked for: it may be wrong, or not wanted.
+
+    path    the file that says it
+    fields  what a GGUF file says; None where `path` is a JSON file of its own, which need not be there
+    """
+
+    path: Path
+    fields: Mapping[str, Any] | None
+    is_qwen3: bool
+
+    @staticmethod
+    def of(checkpoint: Checkpoint) -> Advice:
+        is_qwen3 = read_config(checkpoint).arch == "qwen3"
+        if checkpoint.format == "gguf":
+            keys = (*_GGUF.values(), *_NOT_THERE)
+            said = {key: checkpoint.metadata[key] for key in keys if key in checkpoint.metadata}
+            return Advice(checkpoint.path, said, is_qwen3)
+        if checkpoint.format == "llama2c":
+            return Advice(checkpoint.path, {}, is_qwen3)
+        folder = checkpoint.path if checkpoint.path.is_dir() else checkpoint.path.parent
+        return Advice(folder / FILE_NAME, None, is_qwen3)
+
+    def read(self) -> Recommended:
+        """ModelFormatError naming what is out of range. Logs what is said and cannot be done."""
+        if self.fields is not None:
+            return Recommended(_check(self.path, self.fields, _GGUF), self.is_qwen3)
+        said = read_json_file(self.path, _MAX_BYTES) if self.path.is_file() else {}
+        return Recommended(_check(self.path, said, {name: name for name in RECOMMENDED}), self.is_qwen3)
+
+
 def read_recommended(path: Path) -> Recommended:
     """Of the model at `path`. ModelFormatError naming what is out of range. Logs what is said and cannot be done."""
-    checkpoint = open_checkpoint(path)
-    return Recommended(said_by(checkpoint), read_config(checkpoint).arch == "qwen3")
+    return Advice.of(open_checkpoint(path)).read()
 
 
-def said_by(checkpoint: Checkpoint) -> dict[str, Any]:
+def said_by(checkpoint: Checkpoint) -> Mapping[str, Any]:
     """The same of an open model, without what its family does."""
-    if checkpoint.format == "gguf":
-        return _check(checkpoint.path, checkpoint.metadata, _GGUF)
-    path = (checkpoint.path if checkpoint.path.is_dir() else checkpoint.path.parent) / FILE_NAME
-    if checkpoint.format == "llama2c" or not path.is_file():
-        return {}
-    return _check(path, read_json_file(path, _MAX_BYTES), {name: name for name in RECOMMENDED})
+    return Advice.of(checkpoint).read().said
 
 
 def gguf_keys(said: Mapping[str, Any]) -> dict[str, Any]:
