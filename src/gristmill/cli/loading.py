@@ -37,7 +37,7 @@ def load(
     gpu_memory_fraction: float = 0.9,
 ) -> LLM:
     """The model, for so many requests at once. What the user should know (converted weights, say) goes to stderr."""
-    with loading_bars() as bars, _kept():
+    with loading_bars() as bars, _uncollected():
         return LLM(
             model,
             device=device,
@@ -86,13 +86,12 @@ def load_decoder(model: str, ops: Ops, quantize: str) -> Decoder:
 
 
 @contextmanager
-def _kept() -> Iterator[None]:
-    """What is made here, a vocabulary above all, stays until the end: no garbage collector need look through it."""
+def _uncollected() -> Iterator[None]:
+    """Nothing that is made here is garbage before it is done: the collector need not look through it meanwhile."""
     gc.disable()
     try:
         yield
     finally:
-        gc.freeze()
         gc.enable()
 
 

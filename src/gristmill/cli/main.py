@@ -44,7 +44,7 @@ class _Commands(click.Group):
         name = cmd_name.replace("-", "_")
         gc.disable()  # what is imported stays: to look through it costs a tenth of a start, and as much at the end
         command: click.Command = getattr(importlib.import_module(f"gristmill.cli.{name}"), name)
-        gc.freeze()
+        gc.freeze()  # but nothing that is made later: what is native complains where it is never freed
         gc.enable()
         return command
 
