@@ -182,7 +182,7 @@ class FakeEngine:
         append = self.scheduler.append if plan else None
         ended = [] if append is not None and append(flat) else self.scheduler.take(flat)
         assert ended == [sequence for sequence, _ in before if sequence.status is Status.FINISHED]
-        assert all(s.tokens[-1:] == ids for (s, _), ids in zip(before, chosen, strict=True))
+        assert all(s.tokens[n + 1 :] == ids for (s, n), ids in zip(before, chosen, strict=True))
         if append is not None and not ended and self.n_gone_on % 4 == 0:
             self._follow(plan[1 : self.n_gone_on % 23], [sequence for sequence, _ in before])
         self.scheduler.settle()
