@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import signal
 import socket
@@ -43,6 +44,21 @@ def test_a_signal_lets_answers_finish_and_a_second_does_not(model_path: Path, si
         assert process.wait(60) == 0
         assert said(process).read() == ""
         assert not any(child.is_running() for child in children)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="SCHED_BATCH is Linux's")
+def test_the_server_gives_way_to_its_engine_and_the_engine_to_nobody(model_path: Path) -> None:
+    with started(model_path) as (process, url):
+        assert url in said(process).readline()
+        engine = engine_of(process)
+        assert os.sched_getscheduler(process.pid) & ~os.SCHED_RESET_ON_FORK == os.SCHED_BATCH
+        assert {os.sched_getscheduler(thread.id) for thread in engine.threads()} == {os.SCHED_OTHER}
+    with started(model_path, prepare=lambda: os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))) as (
+        process,
+        url,
+    ):
+        assert url in said(process).readline()
+        assert os.sched_getscheduler(process.pid) == os.SCHED_IDLE
 
 
 def few_files() -> None:

@@ -134,8 +134,10 @@ def serve(
 
 def _serve_supervised(model: Model, engine: EngineOptions, settings: Settings, listen: Listen) -> None:
     from gristmill.serve.app import create_app
+    from gristmill.serve.giving_way import give_way
     from gristmill.serve.process_service import ProcessService
 
+    give_way()
     with ExitStack() as bar:
         bars = bar.enter_context(loading_bars())
 

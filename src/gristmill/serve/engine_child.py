@@ -19,6 +19,7 @@ from typing import IO, Final
 
 from gristmill.engine.engine import Load
 from gristmill.serve.engine_wire import EngineOptions, Kind, Messages, error_of, options_message, read_status
+from gristmill.serve.giving_way import spare
 
 MAX_SILENT_S: Final = 60
 MAX_STEP_S: Final = 900
@@ -85,6 +86,7 @@ class EngineChild(asyncio.BufferedProtocol):
                 stderr=subprocess.STDOUT,
                 process_group=0,  # Ctrl-C at a terminal is for this process, which lets answers finish
             )
+        spare(process.pid)
         child = cls(process, watch)
         await asyncio.get_running_loop().create_unix_connection(lambda: child, sock=ours)
         child.send(options_message(options))

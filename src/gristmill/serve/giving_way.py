@@ -1,0 +1,26 @@
+"""The server's thread gives way to the engine's, which it would stop at the worst moment. It knows neither of them.
+
+The engine's process wakes the server between two steps. What is woken is given a core at once, taken from whoever
+computes there, and where there is no other core the whole step waits. A thread of SCHED_BATCH is given one some
+milliseconds later at most (man 7 sched)."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+
+
+def give_way() -> None:
+    """For this thread and those it starts. Nothing happens on systems other than Linux, and where somebody has chosen
+    how this process is scheduled."""
+    if sys.platform == "linux" and os.sched_getscheduler(0) == os.SCHED_OTHER:
+        with suppress(OSError):  # where a container forbids it
+            os.sched_setscheduler(0, os.SCHED_BATCH | os.SCHED_RESET_ON_FORK, os.sched_param(0))
+
+
+def spare(pid: int) -> None:
+    """A process that this thread has just started does not give way because this thread does."""
+    if sys.platform == "linux" and os.sched_getscheduler(0) == os.SCHED_BATCH | os.SCHED_RESET_ON_FORK:
+        with suppress(OSError):  # where it has ended
+            os.sched_setscheduler(pid, os.SCHED_OTHER, os.sched_param(0))
