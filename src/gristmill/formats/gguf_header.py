@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from gristmill._kernels import find_strings
 from gristmill.formats.checkpoint import DAMAGED, ModelFormatError, bad_file, shown
 from gristmill.formats.gguf_types import GgmlType, ggml_type
 from gristmill.formats.mapped import MappedFile
-from gristmill.formats.strings import PREFIX_BYTES, ByteStrings, find_prefixes
+from gristmill.formats.strings import PREFIX_BYTES, ByteStrings
 
 MAGIC = b"GGUF"
 MAX_STRING_BYTES = 16 << 20
@@ -43,7 +44,6 @@ _NUMBERS = {  # value type: (struct code, numpy dtype)
 }
 _MIN_KEY_BYTES = 8 + 1 + 4 + 1  # key length, key, value type, value
 _MIN_TENSOR_BYTES = 8 + 1 + 4 + 4 + 8  # name length, name, n_dims, type, offset
-_SCAN_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,43 +198,14 @@ def _read_array(cursor: _Cursor, where: str) -> Any:
 
 
 def _read_strings(cursor: _Cursor, count: int, where: str) -> ByteStrings:
-    """`count` strings from the cursor on: a window's worth at once, one by one where that finds nothing."""
+    """`count` strings from the cursor on, which hostile files have two million of."""
+    file = cursor.file.view(0, cursor.end)
     starts = np.empty(count + 1, dtype=np.int64)
-    done = 0
-    while done < count:
-        window_start = cursor.position
-        window_end = min(window_start + _SCAN_BYTES, cursor.end)
-        window = cursor.file.view(window_start, window_end - window_start)
-        prefixes = find_prefixes(window)[: count - done]
-        if len(prefixes):
-            starts[done : done + len(prefixes)] = prefixes + (window_start + PREFIX_BYTES)
-            done += len(prefixes)
-            cursor.position = window_start + int(prefixes[-1])
-            cursor.skip_string(f"element {done - 1} of {where}")
-        walked = _walk_strings(cursor, count - done, max(window_end, window_start + 1), f"an element of {where}")
-        starts[done : done + len(walked)] = walked
-        done += len(walked)
-    starts[count] = cursor.position + PREFIX_BYTES
-    return ByteStrings(cursor.file.view(0, cursor.end), starts)
-
-
-def _walk_strings(cursor: _Cursor, most: int, stop: int, where: str) -> list[int]:
-    """Where the next strings' bytes start: those whose prefix begins before `stop`, `most` at most."""
-    starts: list[int] = []
-    unpack = struct.Struct("<Q").unpack_from
-    buffer, position, end = cursor.file.buffer, cursor.position, cursor.end
-    for _ in range(most):  # hostile files come here two million times
-        if position >= stop:
-            break
-        length = unpack(buffer, position)[0] if position <= end - PREFIX_BYTES else end
-        if length > MAX_STRING_BYTES or length > end - PREFIX_BYTES - position:
-            cursor.position = position
-            cursor.skip_string(where)  # says what is wrong
-        position += PREFIX_BYTES
-        starts.append(position)
-        position += length
-    cursor.position = position
-    return starts
+    n_sound = find_strings(file, cursor.position, MAX_STRING_BYTES, starts)
+    cursor.position = int(starts[n_sound]) - PREFIX_BYTES
+    if n_sound < count:
+        cursor.skip_string(f"element {n_sound} of {where}")  # says what is wrong
+    return ByteStrings(file, starts)
 
 
 def _alignment(cursor: _Cursor, metadata: dict[str, Any]) -> int:

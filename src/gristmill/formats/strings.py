@@ -53,23 +53,3 @@ class ByteStrings(Sequence[bytes]):
     def arrays(self) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
         """(buffer uint8, starts int64 [n], ends int64 [n]) with string i = buffer[starts[i]:ends[i]]."""
         return self._buffer, self._starts[:-1], self._starts[1:] - PREFIX_BYTES
-
-
-def find_prefixes(window: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Starts of the strings that lie back to back from window[0] on, each behind its length as 8 little-endian bytes.
-
-    int64 [n], offsets of the first n prefixes, or none. All are certain; the walk just ends early at a string of 256
-    bytes or more, or at one with a run of zero bytes, because only prefixes of the look `length 0 0 0 0 0 0 0` are
-    searched, all at once. The chain (each prefix ends where the next one begins) is what proves them.
-    """
-    if len(window) < PREFIX_BYTES:
-        return np.empty(0, dtype=np.int64)
-    zero = window == 0
-    pairs = zero[:-1] & zero[1:]
-    fours = pairs[:-2] & pairs[2:]
-    sevens = fours[1:-3] & fours[4:]  # sevens[p]: bytes p + 1 .. p + 7 are zero
-    found = np.flatnonzero(sevens)
-    if not len(found) or found[0] != 0:
-        return np.empty(0, dtype=np.int64)
-    unlinked = np.flatnonzero(found[1:] != found[:-1] + PREFIX_BYTES + window[found[:-1]])
-    return found[: unlinked[0] + 1] if len(unlinked) else found

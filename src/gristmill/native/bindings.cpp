@@ -340,6 +340,26 @@ auto logprobs_of(Backend& ops, In<float, 2> logits, In<int32_t, 1> ids, int n_to
   return std::tuple(logprobs, ranks, top_ids, top_logprobs);
 }
 
+// GGUF's strings lie back to back, each behind its length as 8 little-endian bytes. Writes where the bytes of each begin,
+// and at last where those of another one would; returns how many there are: fewer than asked for where one is longer than
+// max_bytes or than what is left of the file.
+size_t find_strings(In<uint8_t, 1> file, size_t position, uint64_t max_bytes,
+                    nb::ndarray<int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu> starts) {
+  constexpr size_t kPrefix = 8;
+  const size_t end = file.size();
+  check(position <= end && starts.size() > 0, "find_strings: the position is not in the file, or there is no room");
+  const size_t most = starts.size() - 1;
+  size_t n = 0;
+  for (;; n++) {
+    starts.data()[n] = int64_t(position + kPrefix);
+    if (n == most || end - position < kPrefix) return n;
+    uint64_t length = 0;
+    for (size_t i = 0; i < kPrefix; i++) length |= uint64_t(file.data()[position + i]) << (8 * i);
+    if (length > max_bytes || length > end - position - kPrefix) return n;
+    position += kPrefix + size_t(length);
+  }
+}
+
 auto dequantize_array(const std::string& label, In<uint8_t, 1> data) {
   Source source = source_of(label);
   check(!scales_apart(source), "dequantize: this type keeps its scales apart");
@@ -453,5 +473,6 @@ NB_MODULE(_kernels, m) {
   m.def("measure_peak", peak_of, "ops"_a, "arithmetic"_a, "seconds"_a);
   m.def("uniform", uniform);
   m.def("dequantize", dequantize_array, "label"_a, "data"_a);
+  m.def("find_strings", find_strings, "file"_a, "position"_a, "max_bytes"_a, "starts"_a);
   bind_quantize(m);
 }

@@ -118,23 +118,24 @@ Base make_vocab(const Pieces& pieces, const Spell& spell) {
         if (reachable && bytes.size() > kMaxPieceBytes) {
           fail("token", i, "has " + std::to_string(bytes.size()) + " bytes; at most 4096 are supported");
         }
-        base.vocab.add(bytes, reachable);
+        base.vocab.append(bytes, reachable);
         break;
       }
       case PieceKind::kLiteral:
-        base.vocab.add(text, false);
+        base.vocab.append(text, false);
         break;
       case PieceKind::kByte: {
         const uint8_t byte = parse_byte_piece(text, i);
         if (base.byte_ids[byte] == kNone) base.byte_ids[byte] = static_cast<uint32_t>(i);
         const char c = static_cast<char>(byte);
-        base.vocab.add({&c, 1}, false);
+        base.vocab.append({&c, 1}, false);
         break;
       }
       default:
         fail("token", i, "has an unknown type");
     }
   }
+  base.vocab.index_from(0);
   return base;
 }
 
@@ -171,6 +172,9 @@ struct Parts {
   size_t left_size;
   std::string_view texts[3];
   uint64_t hashes[3];
+  uint32_t ids[3];
+
+  bool are_held() const { return ids[0] != kNone && ids[1] != kNone && ids[2] != kNone; }
 };
 
 // Merges by rank.
@@ -202,10 +206,14 @@ PairTable make_pairs(const Vocab& vocab, const Pieces& pieces, const std::vector
       }
     }
     for (size_t i = 0; i < n; ++i) {
-      uint32_t id[3];
-      for (int k = 0; k < 3; ++k) id[k] = vocab.find(batch[i].texts[k], batch[i].hashes[k]);
-      if (id[0] != kNone && id[1] != kNone && id[2] != kNone) {
-        pairs.add(id[0], id[1], {static_cast<uint32_t>(first + i), id[2]});
+      Parts& parts = batch[i];
+      for (int k = 0; k < 3; ++k) parts.ids[k] = vocab.find(parts.texts[k], parts.hashes[k]);
+      if (parts.are_held()) pairs.prefetch(parts.ids[0], parts.ids[1]);
+    }
+    for (size_t i = 0; i < n; ++i) {
+      const Parts& parts = batch[i];
+      if (parts.are_held()) {
+        pairs.add(parts.ids[0], parts.ids[1], {static_cast<uint32_t>(first + i), parts.ids[2]});
         continue;
       }
       const std::string left(merges[first + i].first), last(merges[first + i].second);

@@ -18,6 +18,9 @@ class PairTable {
  public:
   void reserve(size_t n_pairs);
   void add(uint32_t left, uint32_t right, Merge merge);  // of equal pairs, the first counts
+  void prefetch(uint32_t left, uint32_t right) const {
+    __builtin_prefetch(&slots_[place((static_cast<uint64_t>(left) << 32) | right)], 1);
+  }
   size_t size() const { return n_pairs_; }
 
   Merge find(uint32_t left, uint32_t right) const {

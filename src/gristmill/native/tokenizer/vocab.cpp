@@ -1,5 +1,7 @@
 #include "vocab.h"
 
+#include <algorithm>
+
 namespace gristmill {
 
 void Vocab::reserve(size_t n_pieces, size_t n_bytes) {
@@ -25,18 +27,44 @@ void Vocab::grow(size_t n_slots) {
   }
 }
 
-uint32_t Vocab::add(std::string_view piece, bool findable) {
+uint32_t Vocab::append(std::string_view piece, bool findable) {
   const uint32_t id = size();
   arena_.insert(arena_.end(), piece.begin(), piece.end());
   offsets_.push_back(arena_.size());
   findable_.push_back(findable);
-  if (!findable) return id;
+  return id;
+}
+
+uint32_t Vocab::add(std::string_view piece, bool findable) {
+  const uint32_t id = append(piece, findable);
+  return findable ? index(id, hash_bytes(piece.data(), piece.size())) : id;
+}
+
+void Vocab::index_from(uint32_t first) {
+  // Memory is what this waits for, so it is asked for some pieces ahead.
+  constexpr uint32_t kBatch = 16;
+  uint64_t hashes[kBatch];
+  for (; first < size(); first += kBatch) {
+    const uint32_t n = std::min(kBatch, size() - first);
+    for (uint32_t i = 0; i < n; ++i) {
+      const std::string_view piece = (*this)[first + i];
+      hashes[i] = hash_bytes(piece.data(), piece.size());
+      prefetch(hashes[i]);
+    }
+    for (uint32_t i = 0; i < n; ++i) {
+      if (findable(first + i)) index(first + i, hashes[i]);
+    }
+  }
+}
+
+uint32_t Vocab::index(uint32_t id, uint64_t hash) {
   if ((n_indexed_ + 1) * 2 > slots_.size()) grow(slots_.empty() ? 64 : slots_.size() * 2);
-  const uint64_t hash = hash_bytes(piece.data(), piece.size());
   const size_t mask = slots_.size() - 1;
   size_t at = hash & mask;
   while (slots_[at].id != kNone) {
-    if (slots_[at].hash == static_cast<uint32_t>(hash >> 32) && (*this)[slots_[at].id] == piece) return id;
+    if (slots_[at].hash == static_cast<uint32_t>(hash >> 32) && (*this)[slots_[at].id] == (*this)[id]) {
+      return slots_[at].id;
+    }
     at = (at + 1) & mask;
   }
   slots_[at] = Slot{static_cast<uint32_t>(hash >> 32), id};

@@ -35,6 +35,9 @@ class Vocab {
  public:
   // Appends a piece under the next id. Only a `findable` piece is found by its bytes; of equal ones, the first is.
   uint32_t add(std::string_view piece, bool findable);
+  // The same for many pieces at once: append each, then index all from the first of them on. Until then none is found.
+  uint32_t append(std::string_view piece, bool findable);
+  void index_from(uint32_t first);
   void reserve(size_t n_pieces, size_t n_bytes);
 
   uint32_t size() const { return static_cast<uint32_t>(offsets_.size() - 1); }
@@ -57,6 +60,7 @@ class Vocab {
     uint32_t id;
   };
   void grow(size_t n_slots);
+  uint32_t index(uint32_t id, uint64_t hash);
 
   std::vector<char> arena_;
   std::vector<uint64_t> offsets_{0};
