@@ -20,7 +20,6 @@ from gristmill.engine.adjust import Mask
 from gristmill.engine.draft_model import check_draft
 from gristmill.engine.drafts import LONGEST
 from gristmill.engine.engine import STEP_TOKENS, Engine, EngineSettings
-from gristmill.engine.guide import GuideCompiler
 from gristmill.engine.runner import REPLAY
 from gristmill.formats.open import open_checkpoint
 from gristmill.formats.quantize import quantize_type
@@ -49,9 +48,10 @@ from gristmill.types import (
     Wants,
 )
 
-if TYPE_CHECKING:  # what chats need is imported by the first, so that a start without one is a little shorter
+if TYPE_CHECKING:  # what chats and grammars need is imported by the first, so that other starts are a little shorter
     from gristmill.dialogue.format import ChatFormat, ChatPrompt
     from gristmill.dialogue.reader import DialogueReader
+    from gristmill.engine.guide import GuideCompiler
 
 T = TypeVar("T")
 
@@ -402,11 +402,18 @@ class LLM:
         """What makes guides; it reads the vocabulary when the first is made."""
         if self._tokenizer is None or not self._eos_ids:
             return None
-        compiler = GuideCompiler(self._tokenizer, self.config.vocab_size, self._eos_ids)
+        made: list[GuideCompiler] = []
+        making = threading.Lock()
+        arguments = (self._tokenizer, self.config.vocab_size, self._eos_ids)
 
         def guide_of(params: SamplingParams) -> Mask:
+            from gristmill.engine.guide import GuideCompiler  # what grammars need is seldom used
+
             assert params.structured_outputs is not None
-            return compiler.compile(params.structured_outputs)
+            with making:
+                if not made:
+                    made.append(GuideCompiler(*arguments))
+            return made[0].compile(params.structured_outputs)
 
         return guide_of
 

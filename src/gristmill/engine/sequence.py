@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from hashlib import blake2b
 from struct import Struct
 
 from gristmill.ops.interface import BLOCK_SIZE
@@ -95,6 +94,10 @@ class Sequence:
 
     def hash_blocks(self, n: int) -> None:
         """Hashes at least the first n full blocks."""
+        if n <= len(self.hashes):
+            return
+        from hashlib import blake2b  # which loads OpenSSL, 4 ms of every start
+
         for i in range(len(self.hashes), n):
             before = self.hashes[-1] if i else blake2b(self.salt, digest_size=16, person=b"gristmill salt").digest()
             ids = _BLOCK_OF_IDS.pack(*self.tokens[i * BLOCK_SIZE : (i + 1) * BLOCK_SIZE])

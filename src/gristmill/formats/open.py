@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gristmill.formats import gguf_header, llama2c
 from gristmill.formats.checkpoint import Checkpoint, ModelFormatError, bad_file, shown
 from gristmill.formats.gguf import GgufCheckpoint
-from gristmill.formats.llama2c import Llama2cCheckpoint
-from gristmill.formats.safetensors import SafetensorsCheckpoint, is_safetensors_folder
-from gristmill.formats.safetensors_header import looks_like_safetensors
+from gristmill.formats.gguf_header import MAGIC
 
 _READABLE = (
     "gristmill reads .gguf files, llama2.c .bin files, .safetensors files, "
@@ -21,6 +18,7 @@ _CONVERT_PICKLE = (
 )
 _PICKLE_SUFFIXES = frozenset({".pt", ".pth", ".ckpt", ".pkl"})
 _ZIP = b"PK\x03\x04"
+_START_BYTES = 64  # no reader wants more to know its own format
 _LFS_POINTER = b"version https://git-lfs"
 
 
@@ -41,10 +39,17 @@ def open_checkpoint(path: Path) -> Checkpoint:
 
 def _open_file(path: Path) -> Checkpoint:
     with path.open("rb") as file:
-        start = file.read(llama2c.HEADER_BYTES_V0)
+        start = file.read(_START_BYTES)
+    return GgufCheckpoint(path) if start[:4] == MAGIC else _open_other(path, start)
+
+
+def _open_other(path: Path, start: bytes) -> Checkpoint:
+    from gristmill.formats import llama2c  # these readers take a while to import
+    from gristmill.formats.llama2c import Llama2cCheckpoint
+    from gristmill.formats.safetensors import SafetensorsCheckpoint
+    from gristmill.formats.safetensors_header import looks_like_safetensors
+
     suffix = path.suffix.lower()
-    if start[:4] == gguf_header.MAGIC:
-        return GgufCheckpoint(path)
     if start[:4] == llama2c.MAGIC:
         return Llama2cCheckpoint(path)
     if _is_pickle(start) or suffix in _PICKLE_SUFFIXES:
@@ -61,6 +66,8 @@ def _open_file(path: Path) -> Checkpoint:
 
 
 def _open_folder(folder: Path) -> Checkpoint:
+    from gristmill.formats.safetensors import SafetensorsCheckpoint, is_safetensors_folder
+
     if is_safetensors_folder(folder):
         return SafetensorsCheckpoint(folder)
     names = sorted(entry.name for entry in folder.iterdir())

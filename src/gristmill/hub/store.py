@@ -8,9 +8,12 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gristmill.hub.names import HubError, HubName, as_name
-from gristmill.hub.variants import Variant, choose, variants
+
+if TYPE_CHECKING:
+    from gristmill.hub.variants import Variant
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,8 @@ def locate(model: str | Path) -> Path:
 
 def find(name: HubName) -> Stored:
     """The one model in the store that `name` means. HubError, which says how to pull it, where there is none."""
+    from gristmill.hub.variants import choose
+
     there = models_of(name.repo)
     if not there:
         raise HubError(
@@ -95,6 +100,8 @@ def all_models() -> list[Stored]:
 
 def models_of(repo: str) -> list[Stored]:
     """The whole models of a repository in the store, each from the revision that was pulled last."""
+    from gristmill.hub.variants import variants
+
     found: dict[str, Stored] = {}
     for snapshot in _snapshots(repo_folder(repo)):
         files = [path.relative_to(snapshot).as_posix() for path in snapshot.rglob("*") if path.is_file()]

@@ -15,7 +15,6 @@ import numpy as np
 
 from gristmill.formats.checkpoint import Checkpoint, bad_file, shown
 from gristmill.formats.open import open_checkpoint
-from gristmill.formats.safetensors_header import read_json_file
 from gristmill.models.hyperparameters import read_config
 from gristmill.types import SamplingParams
 
@@ -101,6 +100,8 @@ class Advice:
         """ModelFormatError naming what is out of range. Logs what is said and cannot be done."""
         if self.fields is not None:
             return Recommended(_check(self.path, self.fields, _GGUF), self.is_qwen3)
+        from gristmill.formats.safetensors_header import read_json_file
+
         said = read_json_file(self.path, _MAX_BYTES) if self.path.is_file() else {}
         return Recommended(_check(self.path, said, {name: name for name in RECOMMENDED}), self.is_qwen3)
 

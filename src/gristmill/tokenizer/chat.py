@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
-import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -267,7 +267,7 @@ def _add_tag(chat: list[dict[str, Any]]) -> str:
     content = chat[-1].get("content")
     if not isinstance(content, str):
         raise ValueError(f"messages[{len(chat) - 1}].content: is no text that could be continued")
-    tag = f"<{secrets.token_hex(16)}>"
+    tag = f"<{os.urandom(16).hex()}>"
     chat[-1]["content"] = f"{content}{tag} "
     return tag
 
