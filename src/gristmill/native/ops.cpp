@@ -92,13 +92,15 @@ void Ops::plan(const Linear& w, int matrix, const Activations& x, int first, int
   const Column* column = x.columns.data() + first;
   const ActivationBlock* blocks =
       x.blocks.empty() ? nullptr : x.blocks.data() + size_t(first / kTileColumns) * (w.cols() / kBlock);
+  int left = 0;
+  for (const auto& part : w.parts) left += part->matrix.n_panels();
   for (int part = 0; part < int(w.parts.size()); part++) {
     const Matrix& m = w.parts[part]->matrix;
-    int panels = m.n_panels();
-    // A few tasks a thread even out what the system takes away; they are long, as memory is read best in long stretches.
-    int step = std::clamp(panels / (n_threads * 4) / kGroup * kGroup, kGroup, 256);
-    for (int p = 0; p < panels; p += step)
-      tasks.push_back({&w, matrix, part, p, std::min(p + step, panels), {column, blocks, n_columns, first_row}});
+    // Long tasks first, as memory is read best in long stretches, and short ones last, so that the threads end together.
+    for (int p = 0, step; p < m.n_panels(); p += step, left -= step) {
+      step = std::min(std::clamp(left / (n_threads * 2) / kGroup * kGroup, kGroup, 256), m.n_panels() - p);
+      tasks.push_back({&w, matrix, part, p, p + step, {column, blocks, n_columns, first_row}});
+    }
     first_row += m.rows;
   }
 }
