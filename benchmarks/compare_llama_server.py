@@ -5,9 +5,9 @@
 
 Each client has one request open: random ids (32 to 224), 32 to 96 tokens to answer, streamed. Servers are started anew
 for each round with as many slots as clients, and the model's memory is theirs alone. --offline compares with the same
-requests given to `LLM.generate` in one call, both with 16 at once: what serving costs. There each process answers as
-many others before, since the cache's memory is slow when it is first written, and by how much is up to the machine.
-Nothing else may run meanwhile.
+requests given to `LLM.generate` in one call, both with 16 at once: what serving costs. There both processes stay, are
+asked in turns, and have answered as many twice before, since the cache's memory is slow when it is first written.
+Processes differ in where their memory lies: start it several times. Nothing else may run meanwhile.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -89,52 +90,79 @@ def serving(command: Sequence[str], port: int) -> Iterator[str]:
                 process.wait()
 
 
-def measure(job: Job, command: Sequence[str], clients: int | None) -> dict[str, Any]:
-    summary: dict[str, Any] = {}
-    with serving(command, job.port) as url:
-        for seed in (0,) if clients is not None else (1, 0):
-            load = job.load(clients, seed)
-            asked = [sys.executable, "-m", "gristmill", "bench", "serve", "--base-url", url, *load, "--json"]
-            summary = json.loads(run(asked).stdout)
+def measure(url: str, load: Sequence[str]) -> dict[str, Any]:
+    asked = [sys.executable, "-m", "gristmill", "bench", "serve", "--base-url", url, *load, "--json"]
+    summary: dict[str, Any] = json.loads(run(asked).stdout)
     if summary["failed"]:
         raise RuntimeError(f"requests failed: {summary['errors']}")
     return summary
 
 
-def ours(job: Job, clients: int | None) -> dict[str, Any]:
-    slots = SLOTS_OFFLINE if clients is None else clients
+def our_server(job: Job, slots: int) -> list[str]:
     command = [sys.executable, "-m", "gristmill", "serve", "-m", str(job.model), "--port", str(job.port)]
-    command += ["--slots", str(slots), "--threads", str(job.threads), "--ctx", str(CONTEXT), "--device", "cpu"]
-    return measure(job, command, clients)
+    return [*command, "--slots", str(slots), "--threads", str(job.threads), "--ctx", str(CONTEXT), "--device", "cpu"]
+
+
+def ours(job: Job, clients: int) -> dict[str, Any]:
+    with serving(our_server(job, clients), job.port) as url:
+        return measure(url, job.load(clients, 0))
 
 
 def theirs(job: Job, clients: int) -> dict[str, Any]:
     assert job.llama_bin is not None
     command = [str(job.llama_bin / "llama-server"), "-m", str(job.model), "--port", str(job.port), "--no-webui"]
     command += ["-np", str(clients), "-c", str(CONTEXT * clients), "-t", str(job.threads), "-tb", str(job.threads)]
-    return measure(job, command, clients)
+    with serving(command, job.port) as url:
+        return measure(url, job.load(clients, 0))
 
 
-def offline(job: Job) -> dict[str, float]:
+@contextmanager
+def offline(job: Job) -> Iterator[Callable[[int], float]]:
+    """What has a process answer the requests of a seed, and gives its speed. RuntimeError where the process ends."""
     command = [sys.executable, __file__, str(job.model), "--child", "--threads", str(job.threads)]
-    speed: dict[str, float] = json.loads(run([*command, "--requests", str(job.requests)]).stdout)
-    return speed
+    command += ["--requests", str(job.requests)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        asking, answers = process.stdin, process.stdout
+
+        def speed(seed: int) -> float:
+            print(seed, file=asking, flush=True)
+            if not (line := answers.readline()):
+                raise RuntimeError("the process without a server ended")
+            return float(line)
+
+        yield speed
+        asking.close()
+
+
+def compare_offline(job: Job, rounds: int) -> list[Row]:
+    with serving(our_server(job, SLOTS_OFFLINE), job.port) as url, offline(job) as speed:
+
+        def served(seed: int) -> float:
+            return float(measure(url, job.load(None, seed))[RATES["tok/s in all"]])
+
+        for seed in (-1, -2):
+            served(seed)
+            speed(seed)
+        theirs, ours = count(), count()
+        name = "tok/s in all"
+        part = Part("served", lambda: {name: speed(next(theirs))}, lambda: {name: served(next(ours))})
+        return compare([part], rounds)
 
 
 def child(job: Job) -> None:
-    """Prints the speed of the requests that `--offline` serves."""
+    """Reads seeds, and prints the speed of the requests of each."""
     from gristmill import LLM, SamplingParams
 
     with LLM(job.model, threads=job.threads, max_sequences=SLOTS_OFFLINE, max_context=CONTEXT, device="cpu") as llm:
-        speed = 0.0
-        for seed in (1, 0):
+        for seed in map(int, sys.stdin):
             prompts = synthetic(job.requests, PROMPT, ANSWER, seed, llm.tokenizer, as_ids=True)
             params = [SamplingParams(temperature=0, max_tokens=p.n_output, ignore_eos=True) for p in prompts]
             start = time.perf_counter()
             outputs = llm.generate([prompt.content for prompt in prompts], params)
             seconds = time.perf_counter() - start
-            speed = sum(len(o.prompt_token_ids) + len(o.outputs[0].token_ids) for o in outputs) / seconds
-    print(json.dumps({"tok/s in all": speed}))
+            print(sum(len(o.prompt_token_ids) + len(o.outputs[0].token_ids) for o in outputs) / seconds, flush=True)
 
 
 def parts_of(job: Job, clients: int) -> tuple[Part, Part]:
@@ -180,10 +208,7 @@ def main() -> None:
     rows = list[Row]()
     try:
         if args.offline:
-            served = Part(
-                "served", lambda: offline(job), lambda: {"tok/s in all": ours(job, None)[RATES["tok/s in all"]]}
-            )
-            rows = compare([served], args.rounds)
+            rows = compare_offline(job, args.rounds)
         else:
             for clients in map(int, args.clients.split(",")):
                 rows += compare(parts_of(job, clients), args.rounds)
