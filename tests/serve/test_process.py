@@ -53,12 +53,19 @@ def test_the_server_gives_way_to_its_engine_and_the_engine_to_nobody(model_path:
         engine = engine_of(process)
         assert os.sched_getscheduler(process.pid) & ~os.SCHED_RESET_ON_FORK == os.SCHED_BATCH
         assert {os.sched_getscheduler(thread.id) for thread in engine.threads()} == {os.SCHED_OTHER}
-    with started(model_path, prepare=lambda: os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))) as (
-        process,
-        url,
-    ):
+
+
+def in_batches() -> None:
+    """As `chrt --batch 0` starts it."""
+    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="SCHED_BATCH is Linux's")
+def test_how_somebody_has_a_server_scheduled_is_its_engines_way_too(model_path: Path) -> None:
+    with started(model_path, prepare=in_batches) as (process, url):
         assert url in said(process).readline()
-        assert os.sched_getscheduler(process.pid) == os.SCHED_IDLE
+        assert os.sched_getscheduler(process.pid) == os.SCHED_BATCH
+        assert os.sched_getscheduler(engine_of(process).pid) == os.SCHED_BATCH
 
 
 def few_files() -> None:

@@ -2,7 +2,7 @@
 
 The engine's process wakes the server between two steps. What is woken is given a core at once, taken from whoever
 computes there, and where there is no other core the whole step waits. A thread of SCHED_BATCH is given one some
-milliseconds later at most (man 7 sched)."""
+milliseconds later (man 7 sched)."""
 
 from __future__ import annotations
 
@@ -23,4 +23,5 @@ def spare(pid: int) -> None:
     """A process that this thread has just started does not give way because this thread does."""
     if sys.platform == "linux" and os.sched_getscheduler(0) == os.SCHED_BATCH | os.SCHED_RESET_ON_FORK:
         with suppress(OSError):  # where it has ended
-            os.sched_setscheduler(pid, os.SCHED_OTHER, os.sched_param(0))
+            for thread in sorted(map(int, os.listdir(f"/proc/{pid}/task"))):  # its first one, as a rule
+                os.sched_setscheduler(thread, os.SCHED_OTHER, os.sched_param(0))
