@@ -133,7 +133,6 @@ def offline(job: Job) -> Iterator[Callable[[int], float]]:
             return float(line)
 
         yield speed
-        asking.close()
 
 
 def compare_offline(job: Job, rounds: int) -> list[Row]:
@@ -145,9 +144,9 @@ def compare_offline(job: Job, rounds: int) -> list[Row]:
         for seed in (-1, -2):
             served(seed)
             speed(seed)
-        theirs, ours = count(), count()
+        asked_offline, asked_served = count(), count()  # the same seeds
         name = "tok/s in all"
-        part = Part("served", lambda: {name: speed(next(theirs))}, lambda: {name: served(next(ours))})
+        part = Part("served", lambda: {name: speed(next(asked_offline))}, lambda: {name: served(next(asked_served))})
         return compare([part], rounds)
 
 

@@ -68,6 +68,19 @@ def test_how_somebody_has_a_server_scheduled_is_its_engines_way_too(model_path: 
         assert os.sched_getscheduler(engine_of(process).pid) == os.SCHED_BATCH
 
 
+def favoured() -> None:
+    """As `nice -n -5` starts it, from wherever this runs."""
+    os.setpriority(os.PRIO_PROCESS, 0, -5)
+
+
+@pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="SCHED_BATCH is Linux's, favours are root's")
+def test_an_engine_keeps_the_favour_that_its_server_has(model_path: Path) -> None:
+    with started(model_path, prepare=favoured) as (process, url):
+        assert url in said(process).readline()
+        for pid in (process.pid, engine_of(process).pid):
+            assert (os.sched_getscheduler(pid), os.getpriority(os.PRIO_PROCESS, pid)) == (os.SCHED_OTHER, -5)
+
+
 def few_files() -> None:
     """What a shell may allow a process that it starts."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
