@@ -161,9 +161,9 @@ inline void block_scores(const Segment<T>& s, const int* blocks, int head, int r
 #pragma GCC unroll 8
     for (int v = 0; v < V; v++) acc[r][v] = f_zero();
   constexpr int kBytes = kKvBlock * T::kStep * int(sizeof(typename T::Element));
-  const bool ask = kStreamsIntoFirst && V == 1 && R <= 8;  // few rows read the cache as one stream
+  const bool ask = kStreamsWait != Wait::Nowhere && V == 1 && R <= 8;  // few rows read the cache as one stream
   for (int d = 0; d < s.kv.head_dim; d += T::kStep, q += R * T::kStep) {
-    if (ask) ask_for<kBytes, 0>(keys[0] + size_t(d) * kKvBlock, kAheadOfFirst);
+    if (ask) ask_for_stream<kBytes>(keys[0] + size_t(d) * kKvBlock);
 #pragma GCC unroll 16
     for (int r = 0; r < R; r++)  // rows outside: gcc would keep all their numbers in registers, which the sums need
 #pragma GCC unroll 8
@@ -297,9 +297,9 @@ __attribute__((always_inline)) inline void value_steps(F (&acc)[R][V], const typ
                                                        const typename T::Number* p, int n, int v_dim) {
   constexpr int kStride = kScoreStride * int(sizeof(float) / sizeof(typename T::Number));
   constexpr int kBytes = V * kLanes * T::kStep * int(sizeof(typename T::Element));
-  const bool ask = kStreamsIntoFirst && R <= 4;
+  const bool ask = kStreamsWait != Wait::Nowhere && R <= 4;
   for (int j = 0; j < n; j++, p += T::kStep, w += size_t(v_dim) * T::kStep) {
-    if (ask) ask_for<kBytes, 0>(w, kAheadOfFirst);
+    if (ask) ask_for_stream<kBytes>(w);
 #pragma GCC unroll 16
     for (int r = 0; r < R; r++)
 #pragma GCC unroll 8

@@ -278,8 +278,8 @@ struct BlockedVisit {
       } else if constexpr (P == kGroup) {
         constexpr int kBytes = (T::kQuantBytes + T::kScaleBytes) * kGroup;
         constexpr bool kNear = !T::kHalves && (T::kSmall || C > 1);  // Q8_0's single column and Q6_K lose by it
-        if (kNear && kStreamsIntoFirst) ask_for<kBytes, 0>(at, kAheadOfFirst);
-        else if constexpr (T::kAsk) ask_for<kBytes, 2>(at, kAheadOfSecond);
+        if (kNear && kStreamsWait != Wait::Nowhere) ask_for_stream<kBytes>(at);
+        else if constexpr (T::kAsk) ask_for<kBytes, 2>(at, kAheadUnpacked);
       }
       at += (T::kQuantBytes + T::kScaleBytes) * width;
     }

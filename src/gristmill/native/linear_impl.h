@@ -9,12 +9,12 @@
 namespace gristmill {
 namespace {
 
-const bool kStreamsIntoFirst = first_cache_holds_streams();
+const Wait kStreamsWait = streams_wait();
 
-// So many bytes before they are needed weights are asked for where each is read once, into the second-level cache or the
-// first: the processor foresees them only as far as a page of 4 KiB goes and as its window of instructions reaches, which
-// unpacking makes short.
-constexpr int kAheadOfSecond = 8192, kAheadOfFirst = 6144;
+// So many bytes before they are needed weights are asked for where each is read once: the processor foresees them only as
+// far as a page of 4 KiB goes and as its window of instructions reaches, which unpacking makes short. kAheadUnpacked: into
+// the second-level cache where streams wait nowhere.
+constexpr int kAheadOfStream = 6144, kAheadUnpacked = 8192;
 
 // Asks for what lies so far beyond `at`, also where that is beyond an array's end.
 template <int Bytes, int Cache>
@@ -22,6 +22,13 @@ GRISTMILL_INLINE void ask_for(const void* at, int ahead) {
   uintptr_t first = reinterpret_cast<uintptr_t>(at) + ahead;
 #pragma GCC unroll 32
   for (int i = 0; i < Bytes; i += 64) __builtin_prefetch(reinterpret_cast<const void*>(first + i), 0, Cache);
+}
+
+// Asks for so much of a stream, where streams wait somewhere.
+template <int Bytes>
+GRISTMILL_INLINE void ask_for_stream(const void* at) {
+  if (kStreamsWait == Wait::First) ask_for<Bytes, 0>(at, kAheadOfStream);
+  else if (kStreamsWait == Wait::Second) ask_for<Bytes, 2>(at, kAheadOfStream);
 }
 
 // As many panels at once as a tile of C columns leaves accumulators for.
@@ -138,9 +145,9 @@ struct PlainVisit {
     else clear<P, C>(acc);
     const uint8_t* q = group + T::kBytes * (size_t(k_begin / T::kStep) * width + first);
     const Column* x = columns.column + column;
-    const bool ask = kStreamsIntoFirst && P == kGroup && columns.n <= kFloatColumns;
+    const bool ask = kStreamsWait != Wait::Nowhere && P == kGroup && columns.n <= kFloatColumns;
     for (int k = k_begin; k < k_end; k += T::kStep, q += T::kBytes * width) {
-      if (ask) ask_for<T::kBytes * P, 0>(q, kAheadOfFirst);
+      if (ask) ask_for_stream<T::kBytes * P>(q);
 #pragma GCC unroll 8
       for (int p = 0; p < P; p++)
 #pragma GCC unroll 16

@@ -18,14 +18,19 @@ inline void fetch(const uint8_t* p) {
   asm volatile("");  // gcc sees no effect in a function that only asks, and drops the call to it
 }
 
-// Whether what is read once, and asked for 6 KiB before, can wait in the first-level cache: 48 KiB are enough for it, 32 are not.
-// It is then asked for as non-temporal, which leaves the larger caches to others.
-inline bool first_cache_holds_streams() {
-#if defined(_SC_LEVEL1_DCACHE_SIZE)
-  return sysconf(_SC_LEVEL1_DCACHE_SIZE) >= 48 << 10;
-#else
-  return false;
+// Where what is read once, and asked for some KiB before, had best wait. Past the larger caches (non-temporal) into the
+// first-level one, if it has 48 KiB: 32 are not enough. Intel's cores then fetch half as fast; there the second-level cache.
+enum class Wait { Nowhere, First, Second };
+
+inline Wait streams_wait() {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  if (__builtin_cpu_is("intel")) return Wait::Second;
 #endif
+#if defined(_SC_LEVEL1_DCACHE_SIZE)
+  if (sysconf(_SC_LEVEL1_DCACHE_SIZE) >= 48 << 10) return Wait::First;
+#endif
+  return Wait::Nowhere;
 }
 
 // n bytes, a multiple of 16; both places are multiples of 16. A line that is written whole is never read first.
