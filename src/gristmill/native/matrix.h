@@ -98,6 +98,14 @@ struct alignas(64) ActivationBlock {
   int32_t negative_high[kTileColumns];   // and over columns 16..31
 };
 
+// The same of 16 rows, for kernels that multiply so many at once.
+constexpr int kWideRows = 16;
+struct alignas(64) WideBlock {
+  int8_t q[kWideRows][kBlock];
+  float scale[kWideRows];
+  float scaled_sum[kWideRows];
+};
+
 // One row of activations as the float kernels read it, and where its results go.
 struct Column {
   const float* x;          // float32 [cols]
@@ -109,6 +117,7 @@ struct Column {
 struct Columns {
   const Column* column;            // [n]
   const ActivationBlock* blocks;   // [n / kTileColumns rounded up, cols / 32]
+  const WideBlock* wide;           // [n / kWideRows rounded up, cols / 32] instead of blocks, or null
   int n;
   int first_row;                   // of y: where this matrix's results start
 };
@@ -177,6 +186,7 @@ struct Kernels {
   const char* name;
   void (*linear[int(Pack::kCount)])(const Matrix& w, int matrix, int panel_begin, int panel_end, const Columns& columns);
   void (*quantize_tile)(const float* x, int n, int lane, ActivationBlock* out);  // out: [n / 32], of which it fills one lane
+  void (*quantize_wide)(const float* x, int n, int lane, WideBlock* out);  // the same; null where nothing takes 16 rows at once
   void (*quantize)(const float* x, int n, int8_t* q, float* scale, int32_t* sum);  // scale [n / 32], sum [n / 16]
   float (*quantize_row)(const float* x, int n, int8_t* q);  // a weight's row: one scale for all of it, which is returned
   void (*quantize_q8_0)(const float* x, int n, uint8_t* blocks);  // a weight's row as ggml's Q8_0 [n / 32, 34]
@@ -208,6 +218,7 @@ struct Kernels {
 const Kernels* kernels_portable();
 const Kernels* kernels_avx2();
 const Kernels* kernels_avx512();
+const Kernels* kernels_amx();
 const Kernels* kernels_neon();
 
 }  // namespace gristmill

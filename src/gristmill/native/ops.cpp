@@ -19,6 +19,7 @@ const Kernels* find_kernels(const std::string& isa) {
   };
   static constexpr Choice choices[] = {
 #if defined(__x86_64__)
+      {"amx", kernels_amx},
       {"avx512", kernels_avx512},
       {"avx2", kernels_avx2},
 #elif defined(__aarch64__)
@@ -57,15 +58,17 @@ void Ops::for_rows(int n_rows, int64_t cost, const std::function<void(int)>& bod
 
 // ---- linear ---------------------------------------------------------------------------------------------------------
 
-void Ops::prepare(const float* x, const int* rows, int n_columns, const Linear& w, Activations& out) {
+void Ops::prepare(const float* x, const int* rows, int n_columns, int tile_columns, const Linear& w, Activations& out) {
   int n = w.cols(), n_bf16 = (n + 1) / 2 * 2, n_blocks = n / kBlock;
-  bool int8 = false, bf16 = false;
+  bool int8 = false, bf16 = false, wide = tile_columns == kWideRows;
   for (const auto& part : w.parts) {
     int8 |= part->matrix.blocked();
     bf16 |= part->matrix.pack == Pack::BF16;
   }
-  size_t n_tiles = size_t(n_columns + kTileColumns - 1) / kTileColumns;
-  if (int8) out.blocks.resize(std::max(out.blocks.size(), n_tiles * n_blocks));
+  size_t n_tiles = size_t(n_columns + tile_columns - 1) / tile_columns;
+  if (int8 && wide) out.wide.resize(std::max(out.wide.size(), n_tiles * n_blocks));
+  else if (int8) out.blocks.resize(std::max(out.blocks.size(), n_tiles * n_blocks));
+  out.tile_columns = tile_columns;
   if (bf16) out.bf16.resize(std::max(out.bf16.size(), size_t(n_columns) * n_bf16));
   out.columns.resize(n_columns);
   auto put = [&](int i) {
@@ -73,7 +76,10 @@ void Ops::prepare(const float* x, const int* rows, int n_columns, const Linear& 
     c = Column{};
     if (rows && rows[i] < 0) return;
     c.x = x + size_t(rows ? rows[i] : i) * n;
-    if (int8) kernels_->quantize_tile(c.x, n, i % kTileColumns, out.blocks.data() + size_t(i / kTileColumns) * n_blocks);
+    int lane = i % tile_columns;
+    size_t tile = size_t(i / tile_columns) * n_blocks;
+    if (int8 && wide) kernels_->quantize_wide(c.x, n, lane, out.wide.data() + tile);
+    else if (int8) kernels_->quantize_tile(c.x, n, lane, out.blocks.data() + tile);
     if (bf16) {
       uint16_t* y = out.bf16.data() + size_t(i) * n_bf16;
       kernels_->to_bf16(c.x, n, y);
@@ -82,16 +88,18 @@ void Ops::prepare(const float* x, const int* rows, int n_columns, const Linear& 
     }
   };
   // A thread takes a whole tile: its columns share cache lines.
-  for_rows(int(n_tiles), int8 || bf16 ? int64_t(n) * kTileColumns : 0, [&](int tile) {
-    for (int i = tile * kTileColumns; i < std::min((tile + 1) * kTileColumns, n_columns); i++) put(i);
+  for_rows(int(n_tiles), int8 || bf16 ? int64_t(n) * tile_columns : 0, [&](int tile) {
+    for (int i = tile * tile_columns; i < std::min((tile + 1) * tile_columns, n_columns); i++) put(i);
   });
 }
 
 void Ops::plan(const Linear& w, int matrix, const Activations& x, int first, int n_columns, std::vector<Task>& tasks) const {
-  int n_threads = pool_.size(), first_row = 0;
+  int n_threads = pool_.size();
   const Column* column = x.columns.data() + first;
-  const ActivationBlock* blocks =
-      x.blocks.empty() ? nullptr : x.blocks.data() + size_t(first / kTileColumns) * (w.cols() / kBlock);
+  size_t block = size_t(first / x.tile_columns) * (w.cols() / kBlock);
+  Columns columns{column, nullptr, nullptr, n_columns, 0};
+  if (x.tile_columns == kWideRows) columns.wide = x.wide.data() + block;
+  else if (!x.blocks.empty()) columns.blocks = x.blocks.data() + block;
   int left = 0;
   for (const auto& part : w.parts) left += part->matrix.n_panels();
   for (int part = 0; part < int(w.parts.size()); part++) {
@@ -99,9 +107,9 @@ void Ops::plan(const Linear& w, int matrix, const Activations& x, int first, int
     // Long tasks first, as memory is read best in long stretches, and short ones last, so that the threads end together.
     for (int p = 0, step; p < m.n_panels(); p += step, left -= step) {
       step = std::min(std::clamp(left / (n_threads * 2) / kGroup * kGroup, kGroup, 256), m.n_panels() - p);
-      tasks.push_back({&w, matrix, part, p, p + step, {column, blocks, n_columns, first_row}});
+      tasks.push_back({&w, matrix, part, p, p + step, columns});
     }
-    first_row += m.rows;
+    columns.first_row += m.rows;
   }
 }
 
@@ -125,7 +133,7 @@ void Ops::run(const std::vector<Task>& tasks) {
 }
 
 void Ops::linear(const float* x, int n_rows, const Linear& w, float* y) {
-  prepare(x, nullptr, n_rows, w, input_);
+  prepare(x, nullptr, n_rows, tile_columns(n_rows), w, input_);
   int rows = w.rows();
   for (int i = 0; i < n_rows; i++) input_.columns[i].y = y + size_t(i) * rows;
   tasks_.clear();
@@ -195,7 +203,8 @@ void Ops::moe(const MoeCall& c) {
   // Pairs (token, choice) by expert, each expert's from a tile's start: it is then one matrix product over its pairs.
   std::vector<int> count(n_experts, 0), start(n_experts + 1, 0), place_of(n_pairs);
   for (int e : experts) count[e]++;
-  for (int e = 0; e < n_experts; e++) start[e + 1] = start[e] + (count[e] + kTileColumns - 1) / kTileColumns * kTileColumns;
+  int tile = tile_columns(n_pairs / int(n_experts - std::count(count.begin(), count.end(), 0)));
+  for (int e = 0; e < n_experts; e++) start[e + 1] = start[e] + (count[e] + tile - 1) / tile * tile;
   int n_places = start[n_experts];
   std::vector<int> token_at(n_places, -1), place_at(n_places, -1), next(start.begin(), start.end() - 1);
   for (int pair = 0; pair < n_pairs; pair++) {
@@ -213,14 +222,14 @@ void Ops::moe(const MoeCall& c) {
     run(tasks_);
   };
 
-  prepare(c.x, token_at.data(), n_places, *c.gate_up, input_);
+  prepare(c.x, token_at.data(), n_places, tile, *c.gate_up, input_);
   each_expert(*c.gate_up, input_, gate_up_);
   for_rows(n_places, d_ff * 4, [&](int place) {
     if (place_at[place] < 0) return;
     const float* gate = gate_up_.data() + size_t(place) * 2 * d_ff;
     kernels_->swiglu(gate, gate + d_ff, d_ff, c.limit, hidden_rows_.data() + size_t(place) * d_ff);
   });
-  prepare(hidden_rows_.data(), place_at.data(), n_places, *c.down, input_);
+  prepare(hidden_rows_.data(), place_at.data(), n_places, tile, *c.down, input_);
   each_expert(*c.down, input_, out_);
   for_rows(c.n_tokens, int64_t(c.n_active) * d_model, [&](int t) {
     float* y = c.y + size_t(t) * d_model;

@@ -69,6 +69,9 @@ struct MoeCall {
 // Work on fewer numbers than this is done by the calling thread: waking another would take longer.
 constexpr int64_t kAlone = 16384;
 
+// From so many columns on kernels for 16 at once are faster, where there are some.
+constexpr int kWideFrom = 16;
+
 struct SampleCall {
   const float* logits;           // [R, vocab_size]
   const float* temperature;      // [R], and so on: see sample.h
@@ -127,8 +130,10 @@ class Ops {
   // Rows of activations in each form that the parts of a weight need.
   struct Activations {
     std::vector<ActivationBlock> blocks;
+    std::vector<WideBlock> wide;  // instead of blocks, where tile_columns is kWideRows
     std::vector<uint16_t> bf16;
     std::vector<Column> columns;
+    int tile_columns = kTileColumns;
   };
   // A stretch of one weight's panels, for some of the columns.
   struct Task {
@@ -137,9 +142,11 @@ class Ops {
     Columns columns;
   };
 
+  // So many columns are quantized side by side where a matrix meets n of them.
+  int tile_columns(int n) const { return kernels_->quantize_wide && n >= kWideFrom ? kWideRows : kTileColumns; }
   // Column i is row rows[i] of x (row i where rows is null); nothing where that is negative.
-  void prepare(const float* x, const int* rows, int n_columns, const Linear& w, Activations& out);
-  // Adds the tasks of n_columns columns from `first` on, a multiple of kTileColumns.
+  void prepare(const float* x, const int* rows, int n_columns, int tile_columns, const Linear& w, Activations& out);
+  // Adds the tasks of n_columns columns from `first` on, a multiple of x.tile_columns.
   void plan(const Linear& w, int matrix, const Activations& x, int first, int n_columns, std::vector<Task>& tasks) const;
   void run(const std::vector<Task>& tasks);
   void for_rows(int n_rows, int64_t cost, const std::function<void(int)>& body);

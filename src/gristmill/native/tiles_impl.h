@@ -1,0 +1,299 @@
+// y = x W^T in the tiles of Intel's AMX, for 16 rows of activations at once. Included after kernels_impl.h, for AVX-512 alone.
+//
+// Int8: one instruction multiplies 16 rows of activations by a panel of weights, 32 columns of both, in whole numbers; what
+// follows is what blocked_impl.h does with its sums, in the same order, so that the bits are the same.
+// BF16: one instruction adds the products of 32 columns in an order of its own, so that single rows are tiles too.
+#pragma once
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "kernels_impl.h"
+
+namespace gristmill {
+namespace {
+
+// Whether the processor has tiles of both kinds and the system lets this process use them, which it must be asked for (Linux).
+inline bool may_use_tiles() {
+#if defined(SYS_arch_prctl)
+  constexpr int kRequestPermission = 0x1023, kTileData = 18;
+  unsigned a = 7, b, c = 0, d;
+  asm volatile("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
+  bool here = (d >> 22 & 1) && (d >> 24 & 1) && (d >> 25 & 1);  // bfloat16, tiles, int8
+  return here && syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+
+// The tiles' shapes while it lives, of this thread. Sums are tiles 0, 1, 6 and 7, activations 2 and 3, weights 4 and 5.
+struct TileShapes {
+  // So many rows of activations, and bytes of each that are multiplied at once.
+  TileShapes(int rows, int bytes) { set(rows, bytes); }
+  TileShapes(const TileShapes&) = delete;
+  TileShapes& operator=(const TileShapes&) = delete;
+  ~TileShapes() { asm volatile("tilerelease" ::: "memory"); }
+
+  void set(int rows, int bytes) {
+    struct {
+      uint8_t palette = 1, start_row = 0, reserved[14] = {};
+      uint16_t row_bytes[16] = {};
+      uint8_t rows[16] = {};
+    } shapes;
+    for (int sums : {0, 1, 6, 7}) shapes.row_bytes[sums] = 64, shapes.rows[sums] = uint8_t(rows);
+    for (int activations : {2, 3}) shapes.row_bytes[activations] = uint16_t(bytes), shapes.rows[activations] = uint8_t(rows);
+    for (int weights : {4, 5}) shapes.row_bytes[weights] = 64, shapes.rows[weights] = uint8_t(bytes / 4);
+    asm volatile("ldtilecfg %0" : : "m"(shapes) : "memory");
+  }
+};
+
+// ---- int8 -----------------------------------------------------------------------------------------------------------
+
+// sums [16 activations, 16 weights] of signed bytes. Two sets of tiles, so that one product need not wait for the other.
+template <int Which>
+GRISTMILL_INLINE void multiply_tile(const int8_t* activations, const int8_t* weights, int32_t* sums) {
+  if constexpr (Which == 0)
+    asm volatile(
+        "tilezero %%tmm0\n\ttileloadd (%0,%3,1), %%tmm2\n\ttileloadd (%1,%4,1), %%tmm4\n\t"
+        "tdpbssd %%tmm4, %%tmm2, %%tmm0\n\ttilestored %%tmm0, (%2,%4,1)"
+        :: "r"(activations), "r"(weights), "r"(sums), "r"(size_t(kBlock)), "r"(size_t(64)) : "memory");
+  else
+    asm volatile(
+        "tilezero %%tmm1\n\ttileloadd (%0,%3,1), %%tmm3\n\ttileloadd (%1,%4,1), %%tmm5\n\t"
+        "tdpbssd %%tmm5, %%tmm3, %%tmm1\n\ttilestored %%tmm1, (%2,%4,1)"
+        :: "r"(activations), "r"(weights), "r"(sums), "r"(size_t(kBlock)), "r"(size_t(64)) : "memory");
+}
+
+void quantize_wide(const float* x, int n, int lane, WideBlock* out) {
+  for (int b = 0; b < n / kBlock; b++, out++) {
+    fetch_row(x + b * kBlock);
+    fetch_row(x + b * kBlock + kLanes);
+    int32_t sum[2];
+    float scale = quantize_block(x + b * kBlock, out->q[lane], sum);
+    out->scale[lane] = scale;
+    out->scaled_sum[lane] = scale * float(sum[0] + sum[1]);
+  }
+}
+
+// One step of a panel as the tiles take it: 8 sets of signed quants, then the scales, and the second ones or the minima.
+template <class T>
+struct alignas(64) SignedStep {
+  int8_t q[512];
+  float scales[T::kMinimum || T::kHalves ? 2 : 1][kLanes];
+};
+
+template <class T, int... J>
+GRISTMILL_INLINE void expand_signed(const uint8_t* q, int stride, int8_t* out, std::integer_sequence<int, J...>) {
+  const U zero = _mm512_set1_epi8(int8_t(T::kZero));
+  (_mm512_store_si512(out + 64 * J, _mm512_sub_epi8(T::template set<J>(q, stride), zero)), ...);
+}
+
+// n_steps of a group, panel by panel. The first step is a multiple of 8.
+template <class T, int Stretch>
+inline void expand_group(const uint8_t* q, int width, int n_steps, SignedStep<T> (*out)[Stretch]) {
+  F d[kGroup] = {}, dmin[kGroup] = {};
+  for (int b = 0; b < n_steps; b++) {
+    if (T::kSuperBytes && b % 8 == 0) {
+      for (int p = 0; p < width; p++) read_super<T>(q + T::kSuperBytes * p, d[p], dmin[p]);
+      q += T::kSuperBytes * width;
+    }
+    for (int p = 0; p < width; p++)
+      expand_signed<T>(q + 64 * p, 64 * width, out[p][b].q, std::make_integer_sequence<int, 8>());
+    q += T::kQuantBytes * width;
+    if constexpr (!T::kRows)
+      for (int p = 0; p < width; p++, q += T::kScaleBytes)
+        expand_scales<T>(q, d[p], dmin[p], reinterpret_cast<uint8_t*>(out[p][b].scales));
+  }
+}
+
+// Products of one step, taken to floats by add_step. Q6_K has two scales a step, and so two products.
+struct alignas(64) TileSums {
+  int32_t low[kWideRows][kLanes], high[kWideRows][kLanes];
+};
+
+template <class T>
+GRISTMILL_INLINE void multiply_step(const SignedStep<T>& w, const WideBlock& a, TileSums& sums) {
+  multiply_tile<0>(a.q[0], w.q, sums.low[0]);
+  if constexpr (T::kHalves) multiply_tile<1>(a.q[0] + kBlock / 2, w.q + 256, sums.high[0]);
+}
+
+template <class T>
+GRISTMILL_INLINE void add_step(const SignedStep<T>& w, const WideBlock& a, const TileSums& sums, F (&acc)[kWideRows]) {
+  F scale = f_load(w.scales[0]), second = T::kMinimum || T::kHalves ? f_load(w.scales[T::kMinimum || T::kHalves]) : f_zero();
+#pragma GCC unroll 16
+  for (int c = 0; c < kWideRows; c++) {
+    F sum = f_of_i(i_load(sums.low[c]));
+    if constexpr (T::kHalves) {
+      F half = f_mul(sum, scale);
+      acc[c] = f_fma(f_fma(f_of_i(i_load(sums.high[c])), second, half), f_set(a.scale[c]), acc[c]);
+    } else {
+      acc[c] = f_fma(sum, T::kRows ? f_set(a.scale[c]) : f_mul(scale, f_set(a.scale[c])), acc[c]);
+    }
+    if constexpr (T::kMinimum) acc[c] = f_fnma(second, f_set(a.scaled_sum[c]), acc[c]);
+  }
+}
+
+// n columns' results of a panel go to y; the matrix's last panel may be short.
+inline void put_tile(const Matrix& w, const Columns& columns, int panel, int column, int n, const float (*out)[kLanes]) {
+  const int row = panel * kLanes, left = w.rows - row;
+  for (int c = 0; c < n; c++) {
+    float* y = columns.column[column + c].y + columns.first_row + row;
+    if (left >= kLanes) f_store(y, f_load(out[c]));
+    else f_store_n(y, f_load(out[c]), left);
+  }
+}
+
+// Steps begin .. end of a group with one tile of activations after another.
+template <class T, int Stretch>
+inline void tiled_stretch(const Matrix& w, const SignedStep<T> (*steps)[Stretch], int width, int panel, int begin, int end,
+                          const uint8_t* row_scales, const Columns& columns, Partial& partial, Ahead ahead) {
+  TileSums sums[2];
+  for (int column = 0; column < columns.n; column += kWideRows) {
+    const WideBlock* a = columns.wide + size_t(column / kWideRows) * w.n_steps() + begin;
+    const int n = columns.n - column < kWideRows ? columns.n - column : kWideRows, n_steps = end - begin;
+    for (int p = 0; p < width; p++) {
+      F acc[kWideRows];
+#pragma GCC unroll 16
+      for (int c = 0; c < kWideRows; c++) acc[c] = begin ? f_load(partial.sums[column + c] + p * kLanes) : f_zero();
+      multiply_step<T>(steps[p][0], a[0], sums[0]);
+      for (int b = 0; b < n_steps; b++) {  // the next product is under way while this one's sums become floats
+        if (b + 1 < n_steps) multiply_step<T>(steps[p][b + 1], a[b + 1], sums[(b + 1) % 2]);
+        add_step<T>(steps[p][b], a[b], sums[b % 2], acc);
+        ahead.fetch();
+      }
+      if (end < w.n_steps()) {
+#pragma GCC unroll 16
+        for (int c = 0; c < kWideRows; c++) f_store(partial.sums[column + c] + p * kLanes, acc[c]);
+        continue;
+      }
+      float out[kWideRows][kLanes];
+      const F row_scale = T::kRows ? f_load(reinterpret_cast<const float*>(row_scales) + kLanes * p) : f_zero();
+#pragma GCC unroll 16
+      for (int c = 0; c < kWideRows; c++) f_store(out[c], T::kRows ? f_mul(acc[c], row_scale) : acc[c]);
+      put_tile(w, columns, panel + p, column, n, out);
+    }
+  }
+}
+
+template <class T>
+void tiled_linear(const Matrix& w, int matrix, int panel, int panel_end, const Columns& all) {
+  if (!all.wide) return blocked_linear<T>(w, matrix, panel, panel_end, all);
+  constexpr int kSteps = 16;  // what is taken apart at once, so that it stays in the nearest caches
+  const TileShapes shapes(kWideRows, T::kHalves ? kBlock / 2 : kBlock);
+  SignedStep<T> steps[kGroup][kSteps];
+  Partial partial;
+  for (; panel < panel_end; panel += kGroup) {
+    const uint8_t* group = w.group(matrix, panel);
+    const int width = w.group_width(panel), n_steps = w.n_steps();
+    const uint8_t* row_scales = group + w.step_offset(width, n_steps) - 64 * size_t(width);
+    for (int first = 0; first < all.n; first += kColumnsAtOnce) {
+      const Columns columns = some_columns(all, first, n_steps);
+      const int n_tiles = (columns.n + kWideRows - 1) / kWideRows;
+      for (int b = 0; b < n_steps; b += kSteps) {
+        const int end = b + kSteps < n_steps ? b + kSteps : n_steps;
+        const uint8_t *q = group + w.step_offset(width, b), *next = group + w.step_offset(width, end);
+        expand_group<T, kSteps>(q, width, end - b, steps);
+        const Ahead ahead{next, int((next - q) / 64 / ((end - b) * n_tiles * width)) + 1};
+        tiled_stretch<T, kSteps>(w, steps, width, panel, b, end, row_scales, columns, partial, ahead);
+      }
+    }
+  }
+}
+
+// ---- bfloat16 -------------------------------------------------------------------------------------------------------
+
+constexpr int kPairColumns = 32;  // columns that one instruction multiplies
+
+// The sums of `Width` panels, tiles 0, 1, 6 and 7.
+template <int Width>
+GRISTMILL_INLINE void clear_tiles() {
+  asm volatile("tilezero %%tmm0" ::: "memory");
+  if constexpr (Width > 1) asm volatile("tilezero %%tmm1" ::: "memory");
+  if constexpr (Width > 2) asm volatile("tilezero %%tmm6" ::: "memory");
+  if constexpr (Width > 3) asm volatile("tilezero %%tmm7" ::: "memory");
+}
+
+template <int Width>
+GRISTMILL_INLINE void store_tiles(float (*out)[kWideRows][kLanes]) {
+  const size_t stride = 64;
+  asm volatile("tilestored %%tmm0, (%0,%1,1)" ::"r"(out[0]), "r"(stride) : "memory");
+  if constexpr (Width > 1) asm volatile("tilestored %%tmm1, (%0,%1,1)" ::"r"(out[1]), "r"(stride) : "memory");
+  if constexpr (Width > 2) asm volatile("tilestored %%tmm6, (%0,%1,1)" ::"r"(out[2]), "r"(stride) : "memory");
+  if constexpr (Width > 3) asm volatile("tilestored %%tmm7, (%0,%1,1)" ::"r"(out[3]), "r"(stride) : "memory");
+}
+
+// Adds 32 columns' products: of activations whose rows are x_stride bytes apart, and of panels that lie side by side.
+template <int Width>
+GRISTMILL_INLINE void multiply_pairs(const uint16_t* x, size_t x_stride, const uint8_t* w) {
+  const size_t stride = 64 * Width;
+  asm volatile("tileloadd (%0,%1,1), %%tmm2" ::"r"(x), "r"(x_stride) : "memory");
+  asm volatile("tileloadd (%0,%1,1), %%tmm4\n\ttdpbf16ps %%tmm4, %%tmm2, %%tmm0" ::"r"(w), "r"(stride) : "memory");
+  if constexpr (Width > 1)
+    asm volatile("tileloadd (%0,%1,1), %%tmm5\n\ttdpbf16ps %%tmm5, %%tmm2, %%tmm1" ::"r"(w + 64), "r"(stride) : "memory");
+  if constexpr (Width > 2)
+    asm volatile("tileloadd (%0,%1,1), %%tmm4\n\ttdpbf16ps %%tmm4, %%tmm2, %%tmm6" ::"r"(w + 128), "r"(stride) : "memory");
+  if constexpr (Width > 3)
+    asm volatile("tileloadd (%0,%1,1), %%tmm5\n\ttdpbf16ps %%tmm5, %%tmm2, %%tmm7" ::"r"(w + 192), "r"(stride) : "memory");
+}
+
+template <int Width>
+inline void pair_group(const Matrix& w, const uint8_t* group, int panel, const Columns& columns, TileShapes& shapes) {
+  constexpr int kBytes = kPairColumns / 2 * 64 * Width;
+  float out[Width][kWideRows][kLanes];
+  for (int column = 0; column < columns.n; column += kWideRows) {
+    const int n = columns.n - column < kWideRows ? columns.n - column : kWideRows;
+    if (column && n < kWideRows) shapes.set(n, 64);
+    const uint16_t* x = columns.column[column].bf16;
+    const uint8_t* q = group;
+    clear_tiles<Width>();
+    for (int k = 0; k < w.cols; k += kPairColumns, q += kBytes) {
+      if (column == 0) ask_for_stream<kBytes>(q);
+      multiply_pairs<Width>(x + k, size_t(w.cols) * 2, q);
+    }
+    store_tiles<Width>(out);
+    for (int p = 0; p < Width; p++) put_tile(w, columns, panel + p, column, n, out[p]);
+    if (column && n < kWideRows) shapes.set(kWideRows, 64);
+  }
+}
+
+void pair_linear(const Matrix& w, int matrix, int panel, int panel_end, const Columns& columns) {
+  if (w.cols % kPairColumns) return plain_linear<PlainBf16>(w, matrix, panel, panel_end, columns);
+  TileShapes shapes(columns.n < kWideRows ? columns.n : kWideRows, 64);
+  for (; panel < panel_end; panel += kGroup) {
+    const uint8_t* group = w.group(matrix, panel);
+    switch (w.group_width(panel)) {
+      case 1: pair_group<1>(w, group, panel, columns, shapes); break;
+      case 2: pair_group<2>(w, group, panel, columns, shapes); break;
+      case 3: pair_group<3>(w, group, panel, columns, shapes); break;
+      default: pair_group<4>(w, group, panel, columns, shapes);
+    }
+  }
+}
+
+// ---- limits ---------------------------------------------------------------------------------------------------------
+
+#define GRISTMILL_TILE_ROUNDS(dot)                                                                                       \
+  const TileShapes shapes(kWideRows, 64);                                                                                \
+  clear_tiles<4>();                                                                                                      \
+  asm volatile("tilezero %%tmm2\n\ttilezero %%tmm3\n\ttilezero %%tmm4\n\ttilezero %%tmm5" ::: "memory");                 \
+  for (int64_t i = 0; i < n; i++)                                                                                        \
+    asm volatile(dot " %%tmm4, %%tmm2, %%tmm0\n\t" dot " %%tmm5, %%tmm2, %%tmm1\n\t" dot " %%tmm4, %%tmm3, %%tmm6\n\t" dot \
+                     " %%tmm5, %%tmm3, %%tmm7" ::: "memory")
+
+double peak_bf16_tiles(int64_t n) {
+  GRISTMILL_TILE_ROUNDS("tdpbf16ps");
+  return double(n) * 4 * kWideRows * kLanes * 32 * 2;
+}
+
+double peak_int8_tiles(int64_t n) {
+  GRISTMILL_TILE_ROUNDS("tdpbssd");
+  return double(n) * 4 * kWideRows * kLanes * 64 * 2;
+}
+
+constexpr Peaks kTilePeaks = {peak_f32, peak_bf16_tiles, peak_int8_tiles, read_all};
+
+#undef GRISTMILL_TILE_ROUNDS
+
+}  // namespace
+}  // namespace gristmill
