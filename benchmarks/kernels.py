@@ -22,7 +22,7 @@ COLUMNS = (1, 2, 4, 16, 128)
 
 
 def random_weight(qtype: QType, shape: tuple[int, int], rng: np.random.Generator) -> Weight:
-    """Random bytes of which no float, half or scale is huge or denormal, which would be slow: else speed depends on no value."""
+    """Random bytes. No float, half or scale is huge or denormal, which would be slow; other values change no speed."""
     n_blocks = shape[0] * shape[1] // qtype.block_size
     data = rng.integers(0, 256, n_blocks * qtype.block_bytes, dtype=np.uint8)
     data = data & 0x1B | 0x20

@@ -7,6 +7,7 @@
 #include "quantize_impl.h"
 #include "kernels_impl.h"
 #include "attention_impl.h"
+#include "attention_tiles_impl.h"
 #include "tiles_impl.h"
 
 namespace gristmill {
@@ -23,6 +24,8 @@ const Kernels* kernels_amx() {
     k.quantize_wide = quantize_wide;
     auto set = [&](Pack pack, auto linear) { k.linear[int(pack)] = linear; };
     k.peaks = &kTilePeaks;
+    k.attention_queries = tile_attention_queries;
+    k.attention_segment = tile_attention_segment;
     set(Pack::BF16, pair_linear);
     set(Pack::Q8_0, tiled_linear<TypeQ8_0>);
     set(Pack::Q8F, tiled_linear<TypeQ8F>);

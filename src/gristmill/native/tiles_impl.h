@@ -4,49 +4,13 @@
 // follows is what blocked_impl.h does with its sums, in the same order, so that the bits are the same.
 // BF16: one instruction adds the products of 32 columns in an order of its own, so that single rows are tiles too.
 #pragma once
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <utility>
 
 #include "kernels_impl.h"
+#include "simd_amx.h"
 
 namespace gristmill {
 namespace {
-
-// Whether the processor has tiles of both kinds and the system lets this process use them, which it must be asked for (Linux).
-inline bool may_use_tiles() {
-#if defined(SYS_arch_prctl)
-  constexpr int kRequestPermission = 0x1023, kTileData = 18;
-  unsigned a = 7, b, c = 0, d;
-  asm volatile("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
-  bool here = (d >> 22 & 1) && (d >> 24 & 1) && (d >> 25 & 1);  // bfloat16, tiles, int8
-  return here && syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
-#else
-  return false;
-#endif
-}
-
-// The tiles' shapes while it lives, of this thread. Sums are tiles 0, 1, 6 and 7, activations 2 and 3, weights 4 and 5.
-struct TileShapes {
-  // So many rows of activations, and bytes of each that are multiplied at once.
-  TileShapes(int rows, int bytes) { set(rows, bytes); }
-  TileShapes(const TileShapes&) = delete;
-  TileShapes& operator=(const TileShapes&) = delete;
-  ~TileShapes() { asm volatile("tilerelease" ::: "memory"); }
-
-  void set(int rows, int bytes) {
-    struct {
-      uint8_t palette = 1, start_row = 0, reserved[14] = {};
-      uint16_t row_bytes[16] = {};
-      uint8_t rows[16] = {};
-    } shapes;
-    for (int sums : {0, 1, 6, 7}) shapes.row_bytes[sums] = 64, shapes.rows[sums] = uint8_t(rows);
-    for (int activations : {2, 3}) shapes.row_bytes[activations] = uint16_t(bytes), shapes.rows[activations] = uint8_t(rows);
-    for (int weights : {4, 5}) shapes.row_bytes[weights] = 64, shapes.rows[weights] = uint8_t(bytes / 4);
-    asm volatile("ldtilecfg %0" : : "m"(shapes) : "memory");
-  }
-};
 
 // ---- int8 -----------------------------------------------------------------------------------------------------------
 
@@ -180,7 +144,8 @@ template <class T>
 void tiled_linear(const Matrix& w, int matrix, int panel, int panel_end, const Columns& all) {
   if (!all.wide) return blocked_linear<T>(w, matrix, panel, panel_end, all);
   constexpr int kSteps = 16;  // what is taken apart at once, so that it stays in the nearest caches
-  const TileShapes shapes(kWideRows, T::kHalves ? kBlock / 2 : kBlock);
+  constexpr int kBytes = T::kHalves ? kBlock / 2 : kBlock;
+  const TileShapes shapes(kWideRows, kBytes, kBytes);
   SignedStep<T> steps[kGroup][kSteps];
   Partial partial;
   for (; panel < panel_end; panel += kGroup) {
@@ -205,24 +170,6 @@ void tiled_linear(const Matrix& w, int matrix, int panel, int panel_end, const C
 
 constexpr int kPairColumns = 32;  // columns that one instruction multiplies
 
-// The sums of `Width` panels, tiles 0, 1, 6 and 7.
-template <int Width>
-GRISTMILL_INLINE void clear_tiles() {
-  asm volatile("tilezero %%tmm0" ::: "memory");
-  if constexpr (Width > 1) asm volatile("tilezero %%tmm1" ::: "memory");
-  if constexpr (Width > 2) asm volatile("tilezero %%tmm6" ::: "memory");
-  if constexpr (Width > 3) asm volatile("tilezero %%tmm7" ::: "memory");
-}
-
-template <int Width>
-GRISTMILL_INLINE void store_tiles(float (*out)[kWideRows][kLanes]) {
-  const size_t stride = 64;
-  asm volatile("tilestored %%tmm0, (%0,%1,1)" ::"r"(out[0]), "r"(stride) : "memory");
-  if constexpr (Width > 1) asm volatile("tilestored %%tmm1, (%0,%1,1)" ::"r"(out[1]), "r"(stride) : "memory");
-  if constexpr (Width > 2) asm volatile("tilestored %%tmm6, (%0,%1,1)" ::"r"(out[2]), "r"(stride) : "memory");
-  if constexpr (Width > 3) asm volatile("tilestored %%tmm7, (%0,%1,1)" ::"r"(out[3]), "r"(stride) : "memory");
-}
-
 // Adds 32 columns' products: of activations whose rows are x_stride bytes apart, and of panels that lie side by side.
 template <int Width>
 GRISTMILL_INLINE void multiply_pairs(const uint16_t* x, size_t x_stride, const uint8_t* w) {
@@ -243,7 +190,7 @@ inline void pair_group(const Matrix& w, const uint8_t* group, int panel, const C
   float out[Width][kWideRows][kLanes];
   for (int column = 0; column < columns.n; column += kWideRows) {
     const int n = columns.n - column < kWideRows ? columns.n - column : kWideRows;
-    if (column && n < kWideRows) shapes.set(n, 64);
+    if (column && n < kWideRows) shapes.set(n, 64, 64);
     const uint16_t* x = columns.column[column].bf16;
     const uint8_t* q = group;
     clear_tiles<Width>();
@@ -251,15 +198,15 @@ inline void pair_group(const Matrix& w, const uint8_t* group, int panel, const C
       if (column == 0) ask_for_stream<kBytes>(q);
       multiply_pairs<Width>(x + k, size_t(w.cols) * 2, q);
     }
-    store_tiles<Width>(out);
+    store_tiles<Width>(out[0][0], kWideRows * kLanes, kLanes);
     for (int p = 0; p < Width; p++) put_tile(w, columns, panel + p, column, n, out[p]);
-    if (column && n < kWideRows) shapes.set(kWideRows, 64);
+    if (column && n < kWideRows) shapes.set(kWideRows, 64, 64);
   }
 }
 
 void pair_linear(const Matrix& w, int matrix, int panel, int panel_end, const Columns& columns) {
   if (w.cols % kPairColumns) return plain_linear<PlainBf16>(w, matrix, panel, panel_end, columns);
-  TileShapes shapes(columns.n < kWideRows ? columns.n : kWideRows, 64);
+  TileShapes shapes(columns.n < kWideRows ? columns.n : kWideRows, 64, 64);
   for (; panel < panel_end; panel += kGroup) {
     const uint8_t* group = w.group(matrix, panel);
     switch (w.group_width(panel)) {
@@ -274,7 +221,7 @@ void pair_linear(const Matrix& w, int matrix, int panel, int panel_end, const Co
 // ---- limits ---------------------------------------------------------------------------------------------------------
 
 #define GRISTMILL_TILE_ROUNDS(dot)                                                                                       \
-  const TileShapes shapes(kWideRows, 64);                                                                                \
+  const TileShapes shapes(kWideRows, 64, 64);                                                                                \
   clear_tiles<4>();                                                                                                      \
   asm volatile("tilezero %%tmm2\n\ttilezero %%tmm3\n\ttilezero %%tmm4\n\ttilezero %%tmm5" ::: "memory");                 \
   for (int64_t i = 0; i < n; i++)                                                                                        \

@@ -1,0 +1,188 @@
+// Attention over a bfloat16 cache in the tiles of Intel's AMX: 16 rows by 16 keys or dimensions. After attention_impl.h.
+//
+// A tile adds products in an order of its own, so that single rows are tiles too. Blocks of keys and of values lie as its right
+// side does; what of them a row does not see has the probability 0 and adds nothing.
+#pragma once
+#include "attention_impl.h"
+#include "simd_amx.h"
+
+namespace gristmill {
+namespace {
+
+struct KvTiles : KvBf16 {};
+
+constexpr int kTileDims = 32;       // of a key that are multiplied at once
+constexpr int kMostTileDims = 256;  // of a value
+
+inline bool fits_tiles(const KvLayer& kv) {
+  return kv.type == KvType::BF16 && kv.head_dim % kTileDims == 0 && kv.v_dim % kLanes == 0 && kv.v_dim <= kMostTileDims;
+}
+
+// Rows lie one after another, in the places that attention_impl.h has for them.
+void put_tile_queries(const KvLayer& kv, const AttentionRows& rows, float* memory) {
+  F scale = f_set(rows.scale * 1.44269504f);
+  for (int row = 0; row < rows.n_heads * rows.n_rows; row++) {
+    uint16_t* to = reinterpret_cast<uint16_t*>(memory + size_t(row) * kv.head_dim);
+    for (int i = 0; i < kv.head_dim; i += kLanes) {
+      fetch_row(rows.q[row] + i);
+      bf16_of_f(to + i, f_mul(f_load(rows.q[row] + i), scale));
+    }
+  }
+}
+
+// Scores of the rows from `row` on, as many as the tiles have, with the keys of V blocks.
+template <int V>
+inline void tile_scores(const Segment<KvTiles>& s, const int* blocks, int head, int row, float* out) {
+  const uint16_t *q = s.query(row), *keys[V];
+  for (int v = 0; v < V; v++) keys[v] = s.keys(blocks[v], head);
+  const size_t q_stride = size_t(s.kv.head_dim) * sizeof(float), stride = 64;
+  constexpr int kBytes = kTileDims * kKvBlock * 2;
+  clear_tiles<V>();
+  for (int d = 0; d < s.kv.head_dim; d += kTileDims) {
+    if constexpr (V == 1) ask_for_stream<kBytes>(keys[0] + size_t(d) * kKvBlock);
+    asm volatile("tileloadd (%0,%1,1), %%tmm2" ::"r"(q + d), "r"(q_stride) : "memory");
+    auto key = [&](int v) { return keys[v] + size_t(d) * kKvBlock; };
+    asm volatile("tileloadd (%0,%1,1), %%tmm4\n\ttdpbf16ps %%tmm4, %%tmm2, %%tmm0" ::"r"(key(0)), "r"(stride) : "memory");
+    if constexpr (V > 1) {
+      static_assert(V == 4);
+      asm volatile("tileloadd (%0,%1,1), %%tmm4\n\ttdpbf16ps %%tmm4, %%tmm2, %%tmm1" ::"r"(key(1)), "r"(stride) : "memory");
+      asm volatile("tileloadd (%0,%1,1), %%tmm4\n\ttdpbf16ps %%tmm4, %%tmm2, %%tmm6" ::"r"(key(2)), "r"(stride) : "memory");
+      asm volatile("tileloadd (%0,%1,1), %%tmm4\n\ttdpbf16ps %%tmm4, %%tmm2, %%tmm7" ::"r"(key(3)), "r"(stride) : "memory");
+    }
+  }
+  store_tiles<V>(out, kKvBlock, kScoreStride);
+}
+
+// Adds the values of one block, from dimension d of `w` on, to the first Width tiles of sums.
+template <int Width>
+GRISTMILL_INLINE void add_tile_values(const uint16_t* w, size_t stride, const uint16_t* p) {
+  const size_t p_stride = kScoreStride * sizeof(float);
+  asm volatile("tileloadd (%0,%1,1), %%tmm3" ::"r"(p), "r"(p_stride) : "memory");
+  auto values = [&](int v) { return w + v * kLanes * 2; };
+  asm volatile("tileloadd (%0,%1,1), %%tmm5\n\ttdpbf16ps %%tmm5, %%tmm3, %%tmm0" ::"r"(values(0)), "r"(stride) : "memory");
+  if constexpr (Width > 1)
+    asm volatile("tileloadd (%0,%1,1), %%tmm5\n\ttdpbf16ps %%tmm5, %%tmm3, %%tmm1" ::"r"(values(1)), "r"(stride) : "memory");
+  if constexpr (Width > 2)
+    asm volatile("tileloadd (%0,%1,1), %%tmm5\n\ttdpbf16ps %%tmm5, %%tmm3, %%tmm6" ::"r"(values(2)), "r"(stride) : "memory");
+  if constexpr (Width > 3)
+    asm volatile("tileloadd (%0,%1,1), %%tmm5\n\ttdpbf16ps %%tmm5, %%tmm3, %%tmm7" ::"r"(values(3)), "r"(stride) : "memory");
+}
+
+// Values of a range's blocks. What lies behind the last key may never have been written, so that its block is copied without it.
+class TileValues {
+ public:
+  TileValues(const Segment<KvTiles>& s, Range range) : s_(s), range_(range) {}
+
+  const uint16_t* of(int block, int head) {
+    const uint16_t* values = s_.values(block, head);
+    int n = range_.last - block * kKvBlock, v_dim = s_.kv.v_dim;
+    if (n >= kKvBlock) return values;
+    std::fill(last_, last_ + kKvBlock * v_dim, uint16_t(0));
+    std::memcpy(last_, values, size_t(n / 2) * v_dim * 4);
+    if (n % 2) {
+      size_t at = size_t(n / 2) * v_dim * 2;
+      for (int i = 0; i < v_dim; i++) last_[at + 2 * i] = values[at + 2 * i];
+    }
+    return last_;
+  }
+
+ private:
+  const Segment<KvTiles>& s_;
+  Range range_;
+  alignas(64) uint16_t last_[kKvBlock * kMostTileDims];
+};
+
+// body(Width, d) for all dimensions, four vectors at once where there are so many.
+template <class Body>
+inline void for_dimensions(int v_dim, Body body) {
+  int d = 0;
+  for (; d + 4 * kLanes <= v_dim; d += 4 * kLanes) body(std::integral_constant<int, 4>(), d);
+  for (; d < v_dim; d += kLanes) body(std::integral_constant<int, 1>(), d);
+}
+
+template <>
+void stream_segment<KvTiles>(const Segment<KvTiles>& s, int n_heads) {
+  const Range range = range_of(s, 0, s.n_rows);
+  const TileShapes shapes(s.n_rows, 64, 32);
+  const int v_dim = s.kv.v_dim;
+  std::fill(s.states, s.state(n_heads * s.n_rows), 0.0f);
+  for (int b = range.first_block(); b < range.end_block(); b++)
+    for (int h = 0; h < n_heads; h++)
+      tile_scores<1>(s, &b, h, h * s.n_rows, s.scores + size_t(h) * s.n_rows * kScoreStride + b * kKvBlock);
+  for (int row = 0; row < n_heads * s.n_rows; row++) {
+    int r = row % s.n_rows;
+    softmax<uint16_t>(s.scores + size_t(row) * kScoreStride, s.low[r], s.high[r], range, s.state(row));
+  }
+  TileValues values(s, range);
+  for (int b = range.first_block(); b < range.end_block(); b++)
+    for (int h = 0; h < n_heads; h++) {
+      const int row = h * s.n_rows;
+      const uint16_t *w = values.of(b, h), *p = reinterpret_cast<const uint16_t*>(s.scores + size_t(row) * kScoreStride);
+      for_dimensions(v_dim, [&](auto width, int d) {
+        constexpr int kWidth = decltype(width)::value;
+        float* out = s.state(row) + kStateHead + d;
+        for (int j = 0; j < kKvBlock / 2; j++) ask_for_stream<kWidth * 64>(w + (size_t(j) * v_dim + d) * 2);
+        load_tiles<kWidth>(out, kLanes, s.width());
+        add_tile_values<kWidth>(w + d * 2, size_t(v_dim) * 4, p + b * kKvBlock);
+        store_tiles<kWidth>(out, kLanes, s.width());
+      });
+    }
+  for (int row = 0; s.totals && row < n_heads * s.n_rows; row++) fold(s.state(row), v_dim, s.total(row));
+}
+
+template <>
+void tile_segment<KvTiles>(Segment<KvTiles>& s, NextSegment next) {
+  constexpr int kRows = kWideRows, V = 4;
+  float* scores = s.scores;
+  TileShapes shapes(kRows, 64, 32);
+  for (int row = 0; row < s.n_rows; row += kRows) {
+    const int n = s.n_rows - row < kRows ? s.n_rows - row : kRows;
+    if (n < kRows) shapes.set(n, 64, 32);
+    const Range range = range_of(s, row, n);
+    s.scores = scores - size_t(row) * kScoreStride;  // every tile of rows uses the same memory
+    for (int b = range.first_block(); b < range.end_block(); b += V) {
+      int blocks[V];
+      for (int v = 0; v < V; v++) blocks[v] = b + v < range.end_block() ? b + v : b;
+      tile_scores<V>(s, blocks, 0, row, scores + b * kKvBlock);
+      next.fetch(V * kRows * 3 / 2);
+    }
+    Fold folds[kRows];
+    for (int r = 0; r < n; r++) {
+      softmax<uint16_t>(scores + size_t(r) * kScoreStride, s.low[row + r], s.high[row + r], range, s.state(row + r));
+      if (s.totals) folds[r] = fold_head(s.state(row + r), s.total(row + r));
+    }
+    TileValues values(s, range);
+    const uint16_t* p = reinterpret_cast<const uint16_t*>(scores);
+    for_dimensions(s.kv.v_dim, [&](auto width, int d) {
+      constexpr int kWidth = decltype(width)::value;
+      float out[kWidth][kRows][kLanes];
+      clear_tiles<kWidth>();
+      for (int b = range.first_block(); b < range.end_block(); b++)
+        add_tile_values<kWidth>(values.of(b, 0) + d * 2, size_t(s.kv.v_dim) * 4, p + b * kKvBlock);
+      store_tiles<kWidth>(out[0][0], kRows * kLanes, kLanes);
+      for (int r = 0; r < n; r++) {
+        if (s.totals && folds[r].take == 0.0f && folds[r].keep == 1.0f) continue;
+        for (int v = 0; v < kWidth; v++) {
+          const int at = kStateHead + d + v * kLanes;
+          if (s.totals) fold_output(f_load(out[v][r]), folds[r], s.total(row + r) + at);
+          else f_store(s.state(row + r) + at, f_load(out[v][r]));
+        }
+      }
+    });
+  }
+  s.scores = scores;
+}
+
+void tile_attention_queries(const KvLayer& kv, const AttentionRows& rows, float* scratch) {
+  if (fits_tiles(kv)) put_tile_queries(kv, rows, queries(scratch));
+  else attention_queries(kv, rows, scratch);
+}
+
+void tile_attention_segment(const KvLayer& kv, const AttentionRows& rows, int segment, float* states, float* totals,
+                            float* scratch) {
+  if (fits_tiles(kv)) segment_states<KvTiles>(kv, rows, segment, states, totals, scratch);
+  else attention_segment(kv, rows, segment, states, totals, scratch);
+}
+
+}  // namespace
+}  // namespace gristmill
