@@ -54,8 +54,8 @@ GRISTMILL_INLINE void expand_signed(const uint8_t* q, int stride, int8_t* out, s
 }
 
 // n_steps of a group, panel by panel. The first step is a multiple of 8.
-template <class T, int Stretch>
-inline void expand_group(const uint8_t* q, int width, int n_steps, SignedStep<T> (*out)[Stretch]) {
+template <class T>
+inline void expand_group(const uint8_t* q, int width, int n_steps, SignedStep<T> (*out)[kStretch]) {
   F d[kGroup] = {}, dmin[kGroup] = {};
   for (int b = 0; b < n_steps; b++) {
     if (T::kSuperBytes && b % 8 == 0) {
@@ -109,8 +109,8 @@ inline void put_tile(const Matrix& w, const Columns& columns, int panel, int col
 }
 
 // Steps begin .. end of a group with one tile of activations after another.
-template <class T, int Stretch>
-inline void tiled_stretch(const Matrix& w, const SignedStep<T> (*steps)[Stretch], int width, int panel, int begin, int end,
+template <class T>
+inline void tiled_stretch(const Matrix& w, const SignedStep<T> (*steps)[kStretch], int width, int panel, int begin, int end,
                           const uint8_t* row_scales, const Columns& columns, Partial& partial, Ahead ahead) {
   TileSums sums[2];
   for (int column = 0; column < columns.n; column += kWideRows) {
@@ -143,10 +143,9 @@ inline void tiled_stretch(const Matrix& w, const SignedStep<T> (*steps)[Stretch]
 template <class T>
 void tiled_linear(const Matrix& w, int matrix, int panel, int panel_end, const Columns& all) {
   if (!all.wide) return blocked_linear<T>(w, matrix, panel, panel_end, all);
-  constexpr int kSteps = 16;  // what is taken apart at once, so that it stays in the nearest caches
   constexpr int kBytes = T::kHalves ? kBlock / 2 : kBlock;
   const TileShapes shapes(kWideRows, kBytes, kBytes);
-  SignedStep<T> steps[kGroup][kSteps];
+  SignedStep<T> steps[kGroup][kStretch];
   Partial partial;
   for (; panel < panel_end; panel += kGroup) {
     const uint8_t* group = w.group(matrix, panel);
@@ -154,13 +153,13 @@ void tiled_linear(const Matrix& w, int matrix, int panel, int panel_end, const C
     const uint8_t* row_scales = group + w.step_offset(width, n_steps) - 64 * size_t(width);
     for (int first = 0; first < all.n; first += kColumnsAtOnce) {
       const Columns columns = some_columns(all, first, n_steps);
-      const int n_tiles = (columns.n + kWideRows - 1) / kWideRows;
-      for (int b = 0; b < n_steps; b += kSteps) {
-        const int end = b + kSteps < n_steps ? b + kSteps : n_steps;
+      const int n_tiles = (columns.n + kWideRows - 1) / kWideRows, stretch = n_tiles > 1 ? kStretch : kShortStretch;
+      for (int b = 0; b < n_steps; b += stretch) {
+        const int end = b + stretch < n_steps ? b + stretch : n_steps;
         const uint8_t *q = group + w.step_offset(width, b), *next = group + w.step_offset(width, end);
-        expand_group<T, kSteps>(q, width, end - b, steps);
+        expand_group<T>(q, width, end - b, steps);
         const Ahead ahead{next, int((next - q) / 64 / ((end - b) * n_tiles * width)) + 1};
-        tiled_stretch<T, kSteps>(w, steps, width, panel, b, end, row_scales, columns, partial, ahead);
+        tiled_stretch<T>(w, steps, width, panel, b, end, row_scales, columns, partial, ahead);
       }
     }
   }
