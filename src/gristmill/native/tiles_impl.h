@@ -219,27 +219,33 @@ void pair_linear(const Matrix& w, int matrix, int panel, int panel_end, const Co
 
 // ---- limits ---------------------------------------------------------------------------------------------------------
 
-#define GRISTMILL_TILE_ROUNDS(dot)                                                                                       \
-  const TileShapes shapes(kWideRows, 64, 64);                                                                                \
-  clear_tiles<4>();                                                                                                      \
-  asm volatile("tilezero %%tmm2\n\ttilezero %%tmm3\n\ttilezero %%tmm4\n\ttilezero %%tmm5" ::: "memory");                 \
-  for (int64_t i = 0; i < n; i++)                                                                                        \
-    asm volatile(dot " %%tmm4, %%tmm2, %%tmm0\n\t" dot " %%tmm5, %%tmm2, %%tmm1\n\t" dot " %%tmm4, %%tmm3, %%tmm6\n\t" dot \
-                     " %%tmm5, %%tmm3, %%tmm7" ::: "memory")
+// n times four products of `columns` columns. Returns the operations.
+template <class Products>
+inline double tile_rounds(int64_t n, int columns, Products products) {
+  const TileShapes shapes(kWideRows, 64, 64);
+  clear_tiles<4>();
+  asm volatile("tilezero %%tmm2\n\ttilezero %%tmm3\n\ttilezero %%tmm4\n\ttilezero %%tmm5" ::: "memory");
+  for (int64_t i = 0; i < n; i++) products();
+  return double(n) * 4 * kWideRows * kLanes * columns * 2;
+}
 
 double peak_bf16_tiles(int64_t n) {
-  GRISTMILL_TILE_ROUNDS("tdpbf16ps");
-  return double(n) * 4 * kWideRows * kLanes * 32 * 2;
+  return tile_rounds(n, 32, [] {
+    asm volatile(
+        "tdpbf16ps %%tmm4, %%tmm2, %%tmm0\n\ttdpbf16ps %%tmm5, %%tmm2, %%tmm1\n\t"
+        "tdpbf16ps %%tmm4, %%tmm3, %%tmm6\n\ttdpbf16ps %%tmm5, %%tmm3, %%tmm7" ::: "memory");
+  });
 }
 
 double peak_int8_tiles(int64_t n) {
-  GRISTMILL_TILE_ROUNDS("tdpbssd");
-  return double(n) * 4 * kWideRows * kLanes * 64 * 2;
+  return tile_rounds(n, 64, [] {
+    asm volatile(
+        "tdpbssd %%tmm4, %%tmm2, %%tmm0\n\ttdpbssd %%tmm5, %%tmm2, %%tmm1\n\t"
+        "tdpbssd %%tmm4, %%tmm3, %%tmm6\n\ttdpbssd %%tmm5, %%tmm3, %%tmm7" ::: "memory");
+  });
 }
 
 constexpr Peaks kTilePeaks = {peak_f32, peak_bf16_tiles, peak_int8_tiles, read_all};
-
-#undef GRISTMILL_TILE_ROUNDS
 
 }  // namespace
 }  // namespace gristmill
