@@ -133,6 +133,7 @@ void Ops::run(const std::vector<Task>& tasks) {
 }
 
 void Ops::linear(const float* x, int n_rows, const Linear& w, float* y) {
+  if (n_rows == 0) return;
   prepare(x, nullptr, n_rows, tile_columns(n_rows), w, input_);
   int rows = w.rows();
   for (int i = 0; i < n_rows; i++) input_.columns[i].y = y + size_t(i) * rows;
@@ -193,6 +194,7 @@ void route(const float* logits, int n_experts, int n_active, int* experts, float
 }  // namespace
 
 void Ops::moe(const MoeCall& c) {
+  if (c.n_tokens == 0) return;
   int n_experts = c.gate_up->n_matrices(), d_ff = c.down->cols(), d_model = c.gate_up->cols();
   int n_pairs = c.n_tokens * c.n_active;
   std::vector<int> experts(n_pairs);
