@@ -75,7 +75,7 @@ static bool check_linear(Source source, const char* name, const Kernels& neon, c
         kernels->to_bf16(&x[at], cols, &bf16[at]);
         columns[c] = {&x[at], &bf16[at], &y[size_t(c) * rows]};
       }
-      kernels->linear[int(packed.matrix.pack)](packed.matrix, 0, 0, packed.matrix.n_panels(), {columns.data(), blocks.data(), n, 0});
+      kernels->linear[int(packed.matrix.pack)](packed.matrix, 0, 0, packed.matrix.n_panels(), {columns.data(), blocks.data(), nullptr, n, 0});
       results[which++] = y;
     }
     gap[n > 1] = worst(results[1], results[0]);

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import httpx
+from anthropic import Anthropic
 from openai import OpenAI
 
 from gristmill.serve.app import Settings, create_app
@@ -39,6 +40,7 @@ class Running:
     server: Server
     http: httpx.Client
     openai: OpenAI
+    anthropic: Anthropic
 
 
 @contextmanager
@@ -60,9 +62,10 @@ def serving(
     wait_until(lambda: server.started)
     http = httpx.Client(base_url=listen.url, timeout=60)
     openai = OpenAI(base_url=f"{listen.url}/v1", api_key="none", max_retries=0, timeout=60)
+    anthropic = Anthropic(base_url=listen.url, api_key="none", max_retries=0, timeout=60)
     try:
-        with http, openai:
-            yield Running(listen.url, llm, server, http, openai)
+        with http, openai, anthropic:
+            yield Running(listen.url, llm, server, http, openai, anthropic)
     finally:
         server.should_exit = True
         thread.join(60)

@@ -67,7 +67,7 @@ def test_openais_client(served: tuple[str, Running], stream: bool) -> None:
 @pytest.mark.parametrize("stream", [False, True])
 def test_anthropics_client(served: tuple[str, Running], stream: bool) -> None:
     name, running = served
-    client = anthropic.Anthropic(base_url=running.url, api_key="none", max_retries=0, timeout=60)
+    client = running.anthropic
     asked: Any = {"model": "tiny", "system": "Be brief.", "messages": MESSAGES[1:], "max_tokens": 8}
     tools: Any = [{"name": "weather", "description": "Of a city.", "input_schema": PARAMETERS}]
     ways: list[dict[str, Any]] = [{}] if name == "r1" else [{}, {"tools": tools}]
@@ -88,7 +88,7 @@ def test_anthropics_client(served: tuple[str, Running], stream: bool) -> None:
 def test_calls_and_schemas_of_the_other_apis(served: tuple[str, Running], stream: bool) -> None:
     """These have no bias that ends a thought, or white space, early: what is whole is valid, and the rest says so."""
     name, running = served
-    client = anthropic.Anthropic(base_url=running.url, api_key="none", max_retries=0, timeout=60)
+    client = running.anthropic
     function: Any = {"type": "function", "name": "weather", "parameters": PARAMETERS, "strict": True}
     form: Any = {"format": {"type": "json_schema", "name": "place", "schema": PARAMETERS, "strict": True}}
     tool: Any = {"name": "weather", "input_schema": PARAMETERS}
@@ -156,7 +156,7 @@ def test_effort_and_thinking(served: tuple[str, Running]) -> None:
 def test_effort_of_anthropics_client(served: tuple[str, Running]) -> None:
     """It arrives where the model knows efforts. Elsewhere high, this API's default, asks for nothing."""
     name, running = served
-    client = anthropic.Anthropic(base_url=running.url, api_key="none", max_retries=0, timeout=30)
+    client = running.anthropic
 
     def count(**config: Any) -> int:
         return client.messages.count_tokens(model="tiny", messages=MESSAGES[1:], **config).input_tokens

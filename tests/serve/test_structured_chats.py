@@ -6,7 +6,6 @@ import json
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-import anthropic
 import five
 import jsonschema
 import pytest
@@ -144,7 +143,7 @@ def test_responses_and_messages_keep_to_it_too(served: tuple[str, Running]) -> N
     name, running = served
     form = {"type": "json_schema", "name": "trip", "schema": SCHEMA, "strict": True}
     asked: dict[str, Any] = {"model": "tiny", "input": "Where to?", "text": {"format": form}, "max_output_tokens": 300}
-    client = anthropic.Anthropic(base_url=running.url, api_key="none", max_retries=0, timeout=60)
+    client = running.anthropic
     n_whole = 0
     for _ in range(6):
         response = running.openai.responses.create(**asked)
