@@ -68,6 +68,15 @@ def test_linear(cpu: CpuOps, qtype: QType, n_rows: int, n_blocks: int) -> None:
     np.testing.assert_array_less(np.abs(actual - expected) / scale, tolerance)
 
 
+@pytest.mark.skipif("amx" not in isas(), reason="this machine has no amx")
+@pytest.mark.parametrize("qtype", BLOCKED, ids=lambda q: q.label)
+def test_tiles_give_the_bits_of_avx512(qtype: QType) -> None:
+    x = np.random.default_rng(0).normal(size=(150, 768)).astype(np.float32)
+    weight = random_weight(qtype, (70, 768), 0)
+    tiled, plain = (ops.linear(x, ops.put([weight])) for ops in (CpuOps(1, "amx"), CpuOps(1, "avx512")))
+    np.testing.assert_array_equal(tiled.view(np.uint32), plain.view(np.uint32))
+
+
 @pytest.mark.parametrize("qtype", list(QType), ids=lambda q: q.label)
 def test_no_rows_give_no_rows(cpu: CpuOps, qtype: QType) -> None:
     """As in a step that chooses no token."""

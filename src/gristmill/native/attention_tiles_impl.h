@@ -35,37 +35,21 @@ template <int V>
 inline void tile_scores(const Segment<KvTiles>& s, const int* blocks, int head, int row, float* out) {
   const uint16_t *q = s.query(row), *keys[V];
   for (int v = 0; v < V; v++) keys[v] = s.keys(blocks[v], head);
-  const size_t q_stride = size_t(s.kv.head_dim) * sizeof(float), stride = 64;
   constexpr int kBytes = kTileDims * kKvBlock * 2;
-  clear_tiles<V>();
+  clear_tiles(Tiles<V>());
   for (int d = 0; d < s.kv.head_dim; d += kTileDims) {
     if constexpr (V == 1) ask_for_stream<kBytes>(keys[0] + size_t(d) * kKvBlock);
-    asm volatile("tileloadd (%0,%1,1), %%tmm2" ::"r"(q + d), "r"(q_stride) : "memory");
-    auto key = [&](int v) { return keys[v] + size_t(d) * kKvBlock; };
-    asm volatile("tileloadd (%0,%1,1), %%tmm4\n\ttdpbf16ps %%tmm4, %%tmm2, %%tmm0" ::"r"(key(0)), "r"(stride) : "memory");
-    if constexpr (V > 1) {
-      static_assert(V == 4);
-      asm volatile("tileloadd (%0,%1,1), %%tmm4\n\ttdpbf16ps %%tmm4, %%tmm2, %%tmm1" ::"r"(key(1)), "r"(stride) : "memory");
-      asm volatile("tileloadd (%0,%1,1), %%tmm4\n\ttdpbf16ps %%tmm4, %%tmm2, %%tmm6" ::"r"(key(2)), "r"(stride) : "memory");
-      asm volatile("tileloadd (%0,%1,1), %%tmm4\n\ttdpbf16ps %%tmm4, %%tmm2, %%tmm7" ::"r"(key(3)), "r"(stride) : "memory");
-    }
+    load_tile<2>(q + d, size_t(s.kv.head_dim) * sizeof(float));
+    add_pairs_of<2>(Tiles<V>(), [&](int v) { return keys[v] + size_t(d) * kKvBlock; }, 64);
   }
-  store_tiles<V>(out, kKvBlock, kScoreStride);
+  store_tiles(Tiles<V>(), out, kKvBlock, kScoreStride);
 }
 
-// Adds the values of one block, from dimension d of `w` on, to the first Width tiles of sums.
+// Adds a block's values, from w on, to the first Width tiles of sums.
 template <int Width>
-GRISTMILL_INLINE void add_tile_values(const uint16_t* w, size_t stride, const uint16_t* p) {
-  const size_t p_stride = kScoreStride * sizeof(float);
-  asm volatile("tileloadd (%0,%1,1), %%tmm3" ::"r"(p), "r"(p_stride) : "memory");
-  auto values = [&](int v) { return w + v * kLanes * 2; };
-  asm volatile("tileloadd (%0,%1,1), %%tmm5\n\ttdpbf16ps %%tmm5, %%tmm3, %%tmm0" ::"r"(values(0)), "r"(stride) : "memory");
-  if constexpr (Width > 1)
-    asm volatile("tileloadd (%0,%1,1), %%tmm5\n\ttdpbf16ps %%tmm5, %%tmm3, %%tmm1" ::"r"(values(1)), "r"(stride) : "memory");
-  if constexpr (Width > 2)
-    asm volatile("tileloadd (%0,%1,1), %%tmm5\n\ttdpbf16ps %%tmm5, %%tmm3, %%tmm6" ::"r"(values(2)), "r"(stride) : "memory");
-  if constexpr (Width > 3)
-    asm volatile("tileloadd (%0,%1,1), %%tmm5\n\ttdpbf16ps %%tmm5, %%tmm3, %%tmm7" ::"r"(values(3)), "r"(stride) : "memory");
+GRISTMILL_INLINE void add_tile_values(const uint16_t* w, int v_dim, const uint16_t* p) {
+  load_tile<3>(p, kScoreStride * sizeof(float));
+  add_pairs_of<3>(Tiles<Width>(), [&](int v) { return w + v * kLanes * 2; }, size_t(v_dim) * 4);
 }
 
 // Values of a range's blocks. What lies behind the last key may never have been written, so that its block is copied without it.
@@ -122,9 +106,9 @@ void stream_segment<KvTiles>(const Segment<KvTiles>& s, int n_heads) {
         constexpr int kWidth = decltype(width)::value;
         float* out = s.state(row) + kStateHead + d;
         for (int j = 0; j < kKvBlock / 2; j++) ask_for_stream<kWidth * 64>(w + (size_t(j) * v_dim + d) * 2);
-        load_tiles<kWidth>(out, kLanes, s.width());
-        add_tile_values<kWidth>(w + d * 2, size_t(v_dim) * 4, p + b * kKvBlock);
-        store_tiles<kWidth>(out, kLanes, s.width());
+        load_tiles(Tiles<kWidth>(), out, kLanes, s.width());
+        add_tile_values<kWidth>(w + d * 2, v_dim, p + b * kKvBlock);
+        store_tiles(Tiles<kWidth>(), out, kLanes, s.width());
       });
     }
   for (int row = 0; s.totals && row < n_heads * s.n_rows; row++) fold(s.state(row), v_dim, s.total(row));
@@ -156,10 +140,10 @@ void tile_segment<KvTiles>(Segment<KvTiles>& s, NextSegment next) {
     for_dimensions(s.kv.v_dim, [&](auto width, int d) {
       constexpr int kWidth = decltype(width)::value;
       float out[kWidth][kRows][kLanes];
-      clear_tiles<kWidth>();
+      clear_tiles(Tiles<kWidth>());
       for (int b = range.first_block(); b < range.end_block(); b++)
-        add_tile_values<kWidth>(values.of(b, 0) + d * 2, size_t(s.kv.v_dim) * 4, p + b * kKvBlock);
-      store_tiles<kWidth>(out[0][0], kRows * kLanes, kLanes);
+        add_tile_values<kWidth>(values.of(b, 0) + d * 2, s.kv.v_dim, p + b * kKvBlock);
+      store_tiles(Tiles<kWidth>(), out[0][0], kRows * kLanes, kLanes);
       for (int r = 0; r < n; r++) {
         if (s.totals && folds[r].take == 0.0f && folds[r].keep == 1.0f) continue;
         for (int v = 0; v < kWidth; v++) {

@@ -21,7 +21,7 @@ const Kernels* kernels_amx() {
   static const Kernels kernels = [] {
     Kernels k = kKernels;
     k.name = "amx";
-    k.quantize_wide = quantize_wide;
+    k.quantize_wide = quantize_tile<WideBlock>;
     auto set = [&](Pack pack, auto linear) { k.linear[int(pack)] = linear; };
     k.peaks = &kTilePeaks;
     k.attention_queries = tile_attention_queries;

@@ -5,6 +5,7 @@
 #pragma once
 #include <cfloat>
 #include <cmath>
+#include <type_traits>
 
 #include "blocked_impl.h"
 #include "matrix.h"
@@ -62,7 +63,8 @@ void quantize(const float* x, int n, int8_t* q, float* scale, int32_t* sum) {
   for (int b = 0; b < n / kBlock; b++) scale[b] = quantize_block(x + b * kBlock, q + b * kBlock, sum + 2 * b);
 }
 
-void quantize_tile(const float* x, int n, int lane, ActivationBlock* out) {
+template <class Block>  // ActivationBlock or WideBlock
+void quantize_tile(const float* x, int n, int lane, Block* out) {
   for (int b = 0; b < n / kBlock; b++, out++) {
     fetch_row(x + b * kBlock);
     fetch_row(x + b * kBlock + kLanes);
@@ -70,9 +72,11 @@ void quantize_tile(const float* x, int n, int lane, ActivationBlock* out) {
     float scale = quantize_block(x + b * kBlock, out->q[lane], sum);
     out->scale[lane] = scale;
     out->scaled_sum[lane] = scale * float(sum[0] + sum[1]);
-    out->negative[lane] = -(sum[0] + sum[1]);
-    out->negative_low[lane] = -sum[0];
-    out->negative_high[lane] = -sum[1];
+    if constexpr (std::is_same_v<Block, ActivationBlock>) {
+      out->negative[lane] = -(sum[0] + sum[1]);
+      out->negative_low[lane] = -sum[0];
+      out->negative_high[lane] = -sum[1];
+    }
   }
 }
 
@@ -248,7 +252,7 @@ constexpr Kernels kKernels = {
     {plain_linear<PlainF32>, plain_linear<PlainF16>, plain_linear<PlainBf16>, blocked_linear<TypeQ8_0>,
      blocked_linear<TypeQ8F>, blocked_linear<TypeQ8R>, blocked_linear<TypeQ4_0>, blocked_linear<TypeQ4_K>,
      blocked_linear<TypeQ5_K>, blocked_linear<TypeQ6_K>, blocked_linear<TypeMxfp4>},
-    quantize_tile, nullptr, quantize, quantize_row, quantize_q8_0, to_bf16, rms_norm, swiglu, add, scaled_add, rotate, argmax, weigh,
+    quantize_tile<ActivationBlock>, nullptr, quantize, quantize_row, quantize_q8_0, to_bf16, rms_norm, swiglu, add, scaled_add, rotate, argmax, weigh,
     weight_at_least, to_half, from_half, kBf16Dot ? 2 : 1,
     attention_queries, attention_segment, attention_fold, attention_finish, &kPeaks, &kFits,
 };

@@ -104,8 +104,9 @@ inline void each_tile(int width, int column, int n, Visit& visit) {
 // At most kColumnsAtOnce of them from `column` on, a multiple of kTileColumns and of kWideRows.
 inline Columns some_columns(const Columns& all, int column, int n_blocks) {
   int left = all.n - column;
-  return {all.column + column, all.wide ? nullptr : all.blocks + size_t(column / kTileColumns) * n_blocks,
-          all.wide ? all.wide + size_t(column / kWideRows) * n_blocks : nullptr, left < kColumnsAtOnce ? left : kColumnsAtOnce, all.first_row};
+  const size_t tile = size_t(column) * n_blocks;
+  return {all.column + column, all.wide ? nullptr : all.blocks + tile / kTileColumns, all.wide ? all.wide + tile / kWideRows : nullptr,
+          left < kColumnsAtOnce ? left : kColumnsAtOnce, all.first_row};
 }
 
 struct PlainF32 {

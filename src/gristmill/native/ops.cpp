@@ -95,11 +95,11 @@ void Ops::prepare(const float* x, const int* rows, int n_columns, int tile_colum
 
 void Ops::plan(const Linear& w, int matrix, const Activations& x, int first, int n_columns, std::vector<Task>& tasks) const {
   int n_threads = pool_.size();
-  const Column* column = x.columns.data() + first;
   size_t block = size_t(first / x.tile_columns) * (w.cols() / kBlock);
-  Columns columns{column, nullptr, nullptr, n_columns, 0};
-  if (x.tile_columns == kWideRows) columns.wide = x.wide.data() + block;
-  else if (!x.blocks.empty()) columns.blocks = x.blocks.data() + block;
+  Columns columns{x.columns.data() + first, nullptr, nullptr, n_columns, 0};
+  bool wide = x.tile_columns == kWideRows;
+  if (wide && !x.wide.empty()) columns.wide = x.wide.data() + block;
+  if (!wide && !x.blocks.empty()) columns.blocks = x.blocks.data() + block;
   int left = 0;
   for (const auto& part : w.parts) left += part->matrix.n_panels();
   for (int part = 0; part < int(w.parts.size()); part++) {

@@ -3,6 +3,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <utility>
+
 #include "matrix.h"
 
 namespace gristmill {
@@ -45,33 +47,45 @@ struct TileShapes {
   }
 };
 
-// The first `Width` tiles of sums.
-template <int Width>
-GRISTMILL_INLINE void clear_tiles() {
-  asm volatile("tilezero %%tmm0" ::: "memory");
-  if constexpr (Width > 1) asm volatile("tilezero %%tmm1" ::: "memory");
-  if constexpr (Width > 2) asm volatile("tilezero %%tmm6" ::: "memory");
-  if constexpr (Width > 3) asm volatile("tilezero %%tmm7" ::: "memory");
+// One tile, whose rows are `stride` bytes apart.
+template <int Tile>
+GRISTMILL_INLINE void load_tile(const void* from, size_t stride) {
+  asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(from), "r"(stride), "i"(Tile) : "memory");
 }
 
-// Their first rows are `apart` floats from one another, as are a tile's rows `stride`.
-template <int Width>
-GRISTMILL_INLINE void load_tiles(const float* from, size_t apart, size_t stride) {
-  stride *= sizeof(float);
-  asm volatile("tileloadd (%0,%1,1), %%tmm0" ::"r"(from), "r"(stride) : "memory");
-  if constexpr (Width > 1) asm volatile("tileloadd (%0,%1,1), %%tmm1" ::"r"(from + apart), "r"(stride) : "memory");
-  if constexpr (Width > 2) asm volatile("tileloadd (%0,%1,1), %%tmm6" ::"r"(from + 2 * apart), "r"(stride) : "memory");
-  if constexpr (Width > 3) asm volatile("tileloadd (%0,%1,1), %%tmm7" ::"r"(from + 3 * apart), "r"(stride) : "memory");
+constexpr int kSumTiles[] = {0, 1, 6, 7};
+
+// The first sizeof...(I) tiles of sums. Their first rows are `apart` floats from one another, as are a tile's rows `stride`.
+template <int... I>
+GRISTMILL_INLINE void clear_tiles(std::integer_sequence<int, I...>) {
+  (([] { asm volatile("tilezero %%tmm%c0" ::"i"(kSumTiles[I]) : "memory"); })(), ...);
+}
+template <int... I>
+GRISTMILL_INLINE void load_tiles(std::integer_sequence<int, I...>, const float* from, size_t apart, size_t stride) {
+  (load_tile<kSumTiles[I]>(from + I * apart, stride * sizeof(float)), ...);
+}
+template <int Tile>
+GRISTMILL_INLINE void store_tile(void* to, size_t stride) {
+  asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(to), "r"(stride), "i"(Tile) : "memory");
+}
+template <int... I>
+GRISTMILL_INLINE void store_tiles(std::integer_sequence<int, I...>, float* to, size_t apart, size_t stride) {
+  (store_tile<kSumTiles[I]>(to + I * apart, stride * sizeof(float)), ...);
 }
 
-template <int Width>
-GRISTMILL_INLINE void store_tiles(float* to, size_t apart, size_t stride) {
-  stride *= sizeof(float);
-  asm volatile("tilestored %%tmm0, (%0,%1,1)" ::"r"(to), "r"(stride) : "memory");
-  if constexpr (Width > 1) asm volatile("tilestored %%tmm1, (%0,%1,1)" ::"r"(to + apart), "r"(stride) : "memory");
-  if constexpr (Width > 2) asm volatile("tilestored %%tmm6, (%0,%1,1)" ::"r"(to + 2 * apart), "r"(stride) : "memory");
-  if constexpr (Width > 3) asm volatile("tilestored %%tmm7, (%0,%1,1)" ::"r"(to + 3 * apart), "r"(stride) : "memory");
+// Adds to a tile of sums the bfloat16 products of tile `Left` with what `right` points to, and to the first ones with right(i).
+template <int Left, int Sum>
+GRISTMILL_INLINE void add_pairs(const void* right, size_t stride) {
+  load_tile<Left + 2>(right, stride);
+  asm volatile("tdpbf16ps %%tmm%c0, %%tmm%c1, %%tmm%c2" ::"i"(Left + 2), "i"(Left), "i"(kSumTiles[Sum]) : "memory");
 }
+template <int Left, int... I, class Right>
+GRISTMILL_INLINE void add_pairs_of(std::integer_sequence<int, I...>, Right right, size_t stride) {
+  (add_pairs<Left, I>(right(I), stride), ...);
+}
+
+template <int N>
+using Tiles = std::make_integer_sequence<int, N>;
 
 }  // namespace
 }  // namespace gristmill

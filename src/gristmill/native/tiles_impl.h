@@ -4,8 +4,6 @@
 // follows is what blocked_impl.h does with its sums, in the same order, so that the bits are the same.
 // BF16: one instruction adds the products of 32 columns in an order of its own, so that single rows are tiles too.
 #pragma once
-#include <utility>
-
 #include "kernels_impl.h"
 #include "simd_amx.h"
 
@@ -17,27 +15,11 @@ namespace {
 // sums [16 activations, 16 weights] of signed bytes. Two sets of tiles, so that one product need not wait for the other.
 template <int Which>
 GRISTMILL_INLINE void multiply_tile(const int8_t* activations, const int8_t* weights, int32_t* sums) {
-  if constexpr (Which == 0)
-    asm volatile(
-        "tilezero %%tmm0\n\ttileloadd (%0,%3,1), %%tmm2\n\ttileloadd (%1,%4,1), %%tmm4\n\t"
-        "tdpbssd %%tmm4, %%tmm2, %%tmm0\n\ttilestored %%tmm0, (%2,%4,1)"
-        :: "r"(activations), "r"(weights), "r"(sums), "r"(size_t(kBlock)), "r"(size_t(64)) : "memory");
-  else
-    asm volatile(
-        "tilezero %%tmm1\n\ttileloadd (%0,%3,1), %%tmm3\n\ttileloadd (%1,%4,1), %%tmm5\n\t"
-        "tdpbssd %%tmm5, %%tmm3, %%tmm1\n\ttilestored %%tmm1, (%2,%4,1)"
-        :: "r"(activations), "r"(weights), "r"(sums), "r"(size_t(kBlock)), "r"(size_t(64)) : "memory");
-}
-
-void quantize_wide(const float* x, int n, int lane, WideBlock* out) {
-  for (int b = 0; b < n / kBlock; b++, out++) {
-    fetch_row(x + b * kBlock);
-    fetch_row(x + b * kBlock + kLanes);
-    int32_t sum[2];
-    float scale = quantize_block(x + b * kBlock, out->q[lane], sum);
-    out->scale[lane] = scale;
-    out->scaled_sum[lane] = scale * float(sum[0] + sum[1]);
-  }
+  asm volatile("tilezero %%tmm%c0" ::"i"(Which) : "memory");
+  load_tile<2 + Which>(activations, kBlock);
+  load_tile<4 + Which>(weights, 64);
+  asm volatile("tdpbssd %%tmm%c0, %%tmm%c1, %%tmm%c2" ::"i"(4 + Which), "i"(2 + Which), "i"(Which) : "memory");
+  store_tile<Which>(sums, 64);
 }
 
 // One step of a panel as the tiles take it: 8 sets of signed quants, then the scales, and the second ones or the minima.
@@ -169,20 +151,6 @@ void tiled_linear(const Matrix& w, int matrix, int panel, int panel_end, const C
 
 constexpr int kPairColumns = 32;  // columns that one instruction multiplies
 
-// Adds 32 columns' products: of activations whose rows are x_stride bytes apart, and of panels that lie side by side.
-template <int Width>
-GRISTMILL_INLINE void multiply_pairs(const uint16_t* x, size_t x_stride, const uint8_t* w) {
-  const size_t stride = 64 * Width;
-  asm volatile("tileloadd (%0,%1,1), %%tmm2" ::"r"(x), "r"(x_stride) : "memory");
-  asm volatile("tileloadd (%0,%1,1), %%tmm4\n\ttdpbf16ps %%tmm4, %%tmm2, %%tmm0" ::"r"(w), "r"(stride) : "memory");
-  if constexpr (Width > 1)
-    asm volatile("tileloadd (%0,%1,1), %%tmm5\n\ttdpbf16ps %%tmm5, %%tmm2, %%tmm1" ::"r"(w + 64), "r"(stride) : "memory");
-  if constexpr (Width > 2)
-    asm volatile("tileloadd (%0,%1,1), %%tmm4\n\ttdpbf16ps %%tmm4, %%tmm2, %%tmm6" ::"r"(w + 128), "r"(stride) : "memory");
-  if constexpr (Width > 3)
-    asm volatile("tileloadd (%0,%1,1), %%tmm5\n\ttdpbf16ps %%tmm5, %%tmm2, %%tmm7" ::"r"(w + 192), "r"(stride) : "memory");
-}
-
 template <int Width>
 inline void pair_group(const Matrix& w, const uint8_t* group, int panel, const Columns& columns, TileShapes& shapes) {
   constexpr int kBytes = kPairColumns / 2 * 64 * Width;
@@ -192,12 +160,13 @@ inline void pair_group(const Matrix& w, const uint8_t* group, int panel, const C
     if (column && n < kWideRows) shapes.set(n, 64, 64);
     const uint16_t* x = columns.column[column].bf16;
     const uint8_t* q = group;
-    clear_tiles<Width>();
+    clear_tiles(Tiles<Width>());
     for (int k = 0; k < w.cols; k += kPairColumns, q += kBytes) {
       if (column == 0) ask_for_stream<kBytes>(q);
-      multiply_pairs<Width>(x + k, size_t(w.cols) * 2, q);
+      load_tile<2>(x + k, size_t(w.cols) * 2);
+      add_pairs_of<2>(Tiles<Width>(), [&](int p) { return q + 64 * p; }, 64 * Width);
     }
-    store_tiles<Width>(out[0][0], kWideRows * kLanes, kLanes);
+    store_tiles(Tiles<Width>(), out[0][0], kWideRows * kLanes, kLanes);
     for (int p = 0; p < Width; p++) put_tile(w, columns, panel + p, column, n, out[p]);
     if (column && n < kWideRows) shapes.set(kWideRows, 64, 64);
   }
@@ -223,7 +192,7 @@ void pair_linear(const Matrix& w, int matrix, int panel, int panel_end, const Co
 template <class Products>
 inline double tile_rounds(int64_t n, int columns, Products products) {
   const TileShapes shapes(kWideRows, 64, 64);
-  clear_tiles<4>();
+  clear_tiles(Tiles<4>());
   asm volatile("tilezero %%tmm2\n\ttilezero %%tmm3\n\ttilezero %%tmm4\n\ttilezero %%tmm5" ::: "memory");
   for (int64_t i = 0; i < n; i++) products();
   return double(n) * 4 * kWideRows * kLanes * columns * 2;
