@@ -138,7 +138,7 @@ def serve(pipe: Connection, vocabulary: Path) -> None:
     service = CostlessService(ids)
     text = ModelText(vocabulary, "costless", tokenizer, 1 << 20, ChatTemplate(CHATML))
     listen = Listen(port=free_port())
-    server = Server(create_app(text, Settings(names=("costless",)), service), listen)
+    server = Server(create_app(text, Settings(names=("costless",), recommended=False), service), listen)
 
     async def main() -> None:
         def told() -> None:

@@ -110,6 +110,24 @@ def test_recorded_steps_share_little_memory() -> None:
     assert (eager == 8).all()
 
 
+def test_a_step_whose_calls_move_from_thread_to_thread_changes_nothing() -> None:
+    """Threads leave the next call to another when they give way, which they do more often than here are cores."""
+    ops = CpuOps(4)
+    x = ops.array(np.ones((256, 512), np.float32))
+
+    def step() -> tuple[NDArray[np.float32], ...]:
+        y = x
+        for _ in range(300):
+            y = ops.add(y, x)
+        return (y,)
+
+    (y,), again = ops.capture(step)
+    for n in range(1, 30):
+        ops.write(x, np.full_like(x, n))
+        again()
+        assert (y == 301 * n).all()
+
+
 def test_the_check_finds_a_replay_that_does_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ops = CpuOps(1)
     runner = make_runner(checkpoint(folder, "llama-wide", "Q8_0"), ops, "check")
@@ -119,9 +137,10 @@ def test_the_check_finds_a_replay_that_does_nothing(folder: Path, monkeypatch: p
         generate(runner, ops, sequences(1), 3)
 
 
-def test_a_bad_value_in_a_replayed_step_is_an_error(folder: Path) -> None:
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_a_bad_value_in_a_replayed_step_is_an_error(folder: Path, n_threads: int) -> None:
     """What was checked when the step was recorded is checked again with every new value."""
-    ops = CpuOps(1)
+    ops = CpuOps(n_threads)
     runner = make_runner(checkpoint(folder, "llama-wide", "Q8_0"), ops, "on")
     crowd = sequences(1)
     generate(runner, ops, crowd, 3)

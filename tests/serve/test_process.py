@@ -19,6 +19,7 @@ from served import wait_until
 from started import answers, engine_of, said, started
 
 from gristmill.cli.main import main
+from gristmill.serve.giving_way import giving_way
 from gristmill.serve.server import Listen
 
 LONG = {"prompt": "ab", "max_tokens": 1900, "ignore_eos": True, "stream": True, "temperature": 0}
@@ -46,6 +47,16 @@ def test_a_signal_lets_answers_finish_and_a_second_does_not(model_path: Path, si
         assert not any(child.is_running() for child in children)
 
 
+def test_another_event_loop_that_is_installed_changes_nothing(
+    model_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """uvicorn takes uvloop where it finds it."""
+    (tmp_path / "uvloop.py").write_text("raise RuntimeError('nobody asked for this')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    with started(model_path) as (_, url):
+        wait_until(lambda: answers(url))
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="SCHED_BATCH is Linux's")
 def test_the_server_gives_way_to_its_engine_and_the_engine_to_nobody(model_path: Path) -> None:
     with started(model_path) as (process, url):
@@ -53,6 +64,16 @@ def test_the_server_gives_way_to_its_engine_and_the_engine_to_nobody(model_path:
         engine = engine_of(process)
         assert os.sched_getscheduler(process.pid) & ~os.SCHED_RESET_ON_FORK == os.SCHED_BATCH
         assert {os.sched_getscheduler(thread.id) for thread in engine.threads()} == {os.SCHED_OTHER}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="SCHED_BATCH is Linux's")
+def test_a_client_gives_way_while_it_measures() -> None:
+    with giving_way():
+        assert os.sched_getscheduler(0) == os.SCHED_BATCH
+        with giving_way():
+            pass
+        assert os.sched_getscheduler(0) == os.SCHED_BATCH
+    assert os.sched_getscheduler(0) == os.SCHED_OTHER
 
 
 def in_batches() -> None:

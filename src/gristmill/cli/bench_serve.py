@@ -26,6 +26,7 @@ from gristmill.cli import options
 from gristmill.cli.bench_serve_options import Bounds, JsonObject, Percentiles, Rate, SpanType
 from gristmill.cli.bench_serve_own import own_server
 from gristmill.cli.bench_serve_table import print_summary
+from gristmill.serve.giving_way import giving_way
 from gristmill.tokenizer.interface import Tokenizer
 
 _EXAMPLES = """
@@ -131,7 +132,7 @@ def serve(
     Names are those of vLLM's `bench serve`. Random prompts have exactly the lengths asked for where the vocabulary is
     here (-m without --base-url, or --tokenizer), and are common words, about a token each, otherwise; totals are what
     the server counts. ITL is the time between events with text, of which one may carry several tokens. All times
-    include the network and, for the first requests, connecting.
+    include the network and, for the first requests, connecting. On a server's own machine this leaves the cores to it.
     """
     if plot is not None:
         _check_plot(plot)
@@ -151,7 +152,7 @@ def serve(
         name = model if base_url is not None else None
         target = _target(url, name, api_key, backend == "openai-chat", endpoint, fields, stream)
         _warm_up(target, warmups)
-        with _shown(len(prompts)) as done:
+        with _shown(len(prompts)) as done, giving_way():  # where the server is on this machine, it comes first
             measured = asyncio.run(run(target, prompts, pace, done))
     summary = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -113,7 +113,7 @@ void perform(Backend& backend, Call call, const Inputs&... inputs) {
 
 inline void replay(Backend& backend, const Tape& tape) {
   Running running(backend);
-  for (const auto& call : tape.calls) call();
+  backend.pool().run_calls(tape.calls);
 }
 
 }  // namespace gristmill

@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import IO, Final
+from typing import IO, Final, cast
 
 from gristmill.engine.engine import Load
 from gristmill.serve.engine_wire import EngineOptions, Kind, Messages, error_of, options_message, read_status
@@ -135,8 +135,7 @@ class EngineChild(asyncio.BufferedProtocol):
         self._reap()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.WriteTransport)
-        self._transport = transport
+        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's are no asyncio.WriteTransport
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._room

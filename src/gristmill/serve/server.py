@@ -77,6 +77,7 @@ class Server(uvicorn.Server):
                 port=listen.port,
                 uds=listen.uds,
                 http=Connection,
+                loop="asyncio",  # whatever else is installed: uvloop, which uvicorn would take, is not faster here
                 ws="none",
                 log_level="warning",
                 access_log=False,

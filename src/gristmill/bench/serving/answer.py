@@ -15,7 +15,8 @@ class AnswerError(ValueError):
 
 
 class Answer:
-    """Give it every piece of the body with its time, then `end`.
+    """Give it every piece of the body with its time, then `end`. Events are read there: between two tokens, when none
+    of this is in a cache, it would take a core from the server for several times as long.
 
     times     when text came, a time for each event that had some; for an answer that is told whole, its end
     n_input   tokens of the prompt, and n_output of the answer, as the server counts them; None where it does not say
@@ -28,6 +29,7 @@ class Answer:
         self.n_output: int | None = None
         self._finished = False
         self._held = b""
+        self._lines = list[tuple[bytes, float]]()
 
     def take(self, status: int, data: bytes, now: float) -> None:
         """AnswerError where the server tells one in its stream."""
@@ -37,22 +39,30 @@ class Answer:
                 raise AnswerError("the answer does not end")
             return
         *lines, self._held = (self._held + data).split(b"\n")
-        for line in lines:
-            if line.startswith(b"data:") and not line.startswith(b"data: [DONE]"):
-                self._read(_json(line[5:]), now)
-            elif line.startswith(b"error:"):  # as llama-server has told it
-                raise AnswerError(_said(_json(line[6:])))
+        self._lines += [(line, now) for line in lines]
+        if b"error" in data:
+            self._read_lines()
 
     def end(self, status: int, now: float) -> None:
         """AnswerError where it is no complete answer."""
         if status != 200:
             raise AnswerError(f"HTTP {status}: {_said_in(self._held)}")
-        if not self._stream:
+        if self._stream:
+            self._read_lines()
+        else:
             self._read(_json(self._held), now)
         if not self._finished:
             raise AnswerError("the stream ended before the answer did")
         if not self.times:  # tokens without any text
             self.times.append(now)
+
+    def _read_lines(self) -> None:
+        lines, self._lines = self._lines, []
+        for line, now in lines:
+            if line.startswith(b"data:") and not line.startswith(b"data: [DONE]"):
+                self._read(_json(line[5:]), now)
+            elif line.startswith(b"error:"):  # as llama-server has told it
+                raise AnswerError(_said(_json(line[6:])))
 
     def _read(self, event: dict[str, Any], now: float) -> None:
         if event.get("error"):

@@ -9,11 +9,12 @@ import asyncio
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 from urllib.parse import urlsplit
 
 _MAX_HEAD_BYTES: Final = 64 << 10
 _MAX_LINE_BYTES: Final = 4096
+_RECEIVE_BYTES: Final = 1 << 16
 
 TakeBody = Callable[[int, bytes], None]
 """Is given a response's status and a piece of its body, at once when that has come."""
@@ -153,11 +154,16 @@ class ResponseReader:
         self._left = size + 2 if size else 0
 
 
-class Connection(asyncio.Protocol):
-    """One connection. `ask` again when the answer before is complete and `usable` says so."""
+class Connection(asyncio.BufferedProtocol):
+    """One connection. `ask` again when the answer before is complete and `usable` says so.
+
+    It has memory of its own to receive into: asyncio's other protocols are given new memory for 256 KB each time, for
+    which the system is asked, as long as all else of an event takes.
+    """
 
     def __init__(self) -> None:
-        self._transport: asyncio.Transport | None = None
+        self._room = memoryview(bytearray(_RECEIVE_BYTES))
+        self._transport: asyncio.WriteTransport | None = None
         self._reader = ResponseReader()
         self._take: TakeBody | None = None
         self._done: asyncio.Future[int] | None = None
@@ -184,16 +190,18 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's are no asyncio.WriteTransport
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._room
+
+    def buffer_updated(self, nbytes: int) -> None:
         if self._done is None or self._done.done() or self._take is None:
             self._lost = True  # nobody asked: not to be used again
             return
         self.answered = True
         try:
-            body = self._reader.feed(data)
+            body = self._reader.feed(bytes(self._room[:nbytes]))
             if body and self._reader.status is not None:
                 self._take(self._reader.status, body)
         except Exception as error:
