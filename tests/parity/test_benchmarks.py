@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from gristmill import LLM
+from parity.data import shared_data
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -152,3 +153,10 @@ def test_roofline_points(measured: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         roofline.Point("tg", "tg128 ×4 at 64", 4.0, 80.0),
         roofline.Point("pp", "pp512", 800.0, 400.0),
     ]
+
+
+def test_what_the_server_costs_is_measured_with_a_vocabulary_alone() -> None:
+    vocabulary = shared_data("tokenizers/ggml-vocab-qwen2.gguf")
+    rows = json.loads(run("serve_overhead.py", vocabulary, "--parts", "events,requests", "--seconds", "0.3", "--json"))
+    assert [row["what"] for row in rows] == ["stream, an event a token", "short requests, 32 at once"]
+    assert all(value > 0 for row in rows for value in row.values() if not isinstance(value, str))
