@@ -149,11 +149,23 @@ class EventStream(Response):
 
     async def _follow(self, write: Write) -> bytes:
         """Writes what comes when it comes, without a task that wakes for it. Returns what is still to be sent, when the
-        answers have ended or the client does not take them, for which `send` waits."""
-        call = self._call
-        done: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        answers have ended or the client does not take them, for which `send` waits.
+
+        It writes when the loop has done what it had to do when the first of it came: a server that is behind its
+        engine then has more of it, which goes out as one event."""
+        call, loop = self._call, asyncio.get_running_loop()
+        done: asyncio.Future[bytes] = loop.create_future()
+        is_due = False
 
         def told() -> None:
+            nonlocal is_due
+            if not is_due:
+                is_due = True
+                loop.call_soon(write_all)
+
+        def write_all() -> None:
+            nonlocal is_due
+            is_due = False
             if done.done():  # what there is waits for the next call
                 return
             try:
