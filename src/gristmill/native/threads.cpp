@@ -152,7 +152,8 @@ void ThreadPool::run_calls(const std::vector<std::function<void()>>& calls) {
 void ThreadPool::work() {
   Member self;
   for (;;) {
-    auto changed = [this, &self] { return needs(self); };
+    // The end as well: whoever was at a loop's end when the last one ended, may have taken its number for the loop's.
+    auto changed = [this, &self] { return stop_ || needs(self); };
     if (!spin_until(changed)) {
       std::unique_lock<std::mutex> lock(mutex_);
       n_sleeping_.fetch_add(1, std::memory_order_seq_cst);
