@@ -50,10 +50,9 @@ ThreadPool::ThreadPool(int n_threads) {
 }
 
 ThreadPool::~ThreadPool() {
-  stop_ = true;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    loop_ += kNext;
+    stop_ = true;
   }
   wake_.notify_all();
   for (auto& worker : workers_) worker.join();
@@ -152,7 +151,6 @@ void ThreadPool::run_calls(const std::vector<std::function<void()>>& calls) {
 void ThreadPool::work() {
   Member self;
   for (;;) {
-    // The end as well: whoever was at a loop's end when the last one ended, may have taken its number for the loop's.
     auto changed = [this, &self] { return stop_ || needs(self); };
     if (!spin_until(changed)) {
       std::unique_lock<std::mutex> lock(mutex_);
