@@ -62,12 +62,13 @@ inline uint32_t word(const uint8_t* p) {
 
 // ---- blocks of 32 ---------------------------------------------------------------------------------------------------
 
-// 32 bytes of each row, `at` bytes from its start.
-void lay_bytes(const StoredRow* rows, size_t at, const Place<uint8_t>& to) {
+// 32 bytes of each row, `at` bytes from its start, plus `zero`, which is 0 or 128.
+void lay_bytes(const StoredRow* rows, size_t at, int zero, const Place<uint8_t>& to) {
+  const uint32_t added = uint32_t(zero) * 0x01010101;
   for (int r = 0; r < kLanes; r += 4) {
     for (int half = 0; half < 2; half++) {
       Words v[4];
-      for (int i = 0; i < 4; i++) v[i] = load<Words>(rows[r + i].blocks + at + 16 * half) ^ 0x80808080;  // + 128
+      for (int i = 0; i < 4; i++) v[i] = load<Words>(rows[r + i].blocks + at + 16 * half) ^ added;
       put_sets(v, to.quants + to.stride * 4 * half + 4 * r, to.stride);
     }
   }
@@ -99,18 +100,18 @@ void lay_half_scales(const StoredRow* rows, size_t at, uint8_t* to) {
 }
 
 template <Pack kPack>
-void lay_block(const StoredRow* rows, int step, const Place<uint8_t>& to) {
+void lay_block(const StoredRow* rows, int step, int zero, const Place<uint8_t>& to) {
   size_t b = size_t(step);
   if constexpr (kPack == Pack::Q8_0) {
-    lay_bytes(rows, b * 34 + 2, to);
+    lay_bytes(rows, b * 34 + 2, zero, to);
     lay_half_scales(rows, b * 34, to.scales);
   } else if constexpr (kPack == Pack::Q4_0) {
     lay_nibbles(rows, b * 18 + 2, to);
     lay_half_scales(rows, b * 18, to.scales);
   } else if constexpr (kPack == Pack::Q8R) {
-    lay_bytes(rows, b * 32, to);
+    lay_bytes(rows, b * 32, zero, to);
   } else if constexpr (kPack == Pack::Q8F) {
-    lay_bytes(rows, b * 32, to);
+    lay_bytes(rows, b * 32, zero, to);
     for (int r = 0; r < kLanes; r++) {
       const StoredRow& row = rows[r];
       float scale = row.group_scales ? row.group_scales[(row.first_element + int64_t(b) * kBlock) / row.group] : 0;
@@ -277,7 +278,7 @@ void lay(Matrix m, const StoredRow* rows, uint8_t* group, int width, int begin, 
     }
   } else {
     for (int step = begin; step < end; step++)
-      for (int p = 0; p < width; p++) lay_block<kPack>(rows + p * kLanes, step, place(m, group, width, p, step));
+      for (int p = 0; p < width; p++) lay_block<kPack>(rows + p * kLanes, step, m.zero, place(m, group, width, p, step));
     if (kPack == Pack::Q8R && end == m.n_steps()) lay_row_scales(rows, width, group + m.step_offset(width, end));
   }
 }

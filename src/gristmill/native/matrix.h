@@ -23,7 +23,7 @@
 //   Q6_K         32          nibbles, 2 sets with bits 2 (j % 4) of   16 signed bytes for columns 0..15, 16 for 16..31
 //                            set j / 4: the upper two bits of set j
 //
-// A set is 16 rows x 4 columns of bytes (value + 128); nibbles are 4 sets of bytes with set j in the low and set j + 4 in
+// A set is 16 rows x 4 columns of bytes (value + Matrix::zero); nibbles are 4 sets of bytes with set j in the low and set j + 4 in
 // the high half. Before every eighth step of the K types stand the scales of scales: Q4_K and Q5_K 16 half d and 16 half
 // dmin of each panel, Q6_K 16 half d. After the last step of Q8R stand the scales of each panel's rows, 16 float.
 #pragma once
@@ -44,6 +44,7 @@ struct Matrix {
   int n_matrices;             // experts; 1 for a plain matrix
   int rows, cols;             // of one matrix
   const uint8_t* data;
+  int zero = 0;               // what stands for 0 in the bytes of Q8, as its kernel wants it: 0 or 128
 
   bool blocked() const { return pack >= Pack::Q8_0; }
   int n_panels() const { return (rows + kLanes - 1) / kLanes; }
@@ -203,6 +204,7 @@ struct Kernels {
   double (*weight_at_least)(const float* logits, const float* weights, int n, float bound, int64_t* count);
   void (*to_half)(const float* x, int n, uint16_t* y);
   void (*from_half)(const uint16_t* x, int n, float* y);
+  int byte_zero;    // Matrix::zero
   int kv_step;      // 2 where bfloat16 is multiplied in pairs, otherwise 1
   // Before the segments of some rows, in the same scratch memory (KvLayer::scratch_floats).
   void (*attention_queries)(const KvLayer& kv, const AttentionRows& rows, float* scratch);

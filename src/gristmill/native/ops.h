@@ -70,7 +70,7 @@ struct MoeCall {
 constexpr int64_t kAlone = 16384;
 
 // From so many columns on kernels for 16 at once are faster, where there are some.
-constexpr int kWideFrom = 16;
+constexpr int kWideFrom = 12;
 
 struct SampleCall {
   const float* logits;           // [R, vocab_size]

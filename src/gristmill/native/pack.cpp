@@ -264,7 +264,7 @@ std::vector<PackedMatrix> pack(const std::vector<SourceWeight>& weights, ThreadP
   std::vector<Job> jobs;
   std::vector<Item> items;
   for (const SourceWeight& weight : weights) {
-    Matrix m{pack_of(weight), weight.n_matrices, weight.rows, weight.cols, nullptr};
+    Matrix m{pack_of(weight), weight.n_matrices, weight.rows, weight.cols, nullptr, kernels.byte_zero};
     Arena::Piece piece = arena.allocate(m.total_bytes());
     m.data = piece.data;
     packed.push_back({m, piece.memory});
@@ -292,18 +292,19 @@ float f32_at(const uint8_t* base, int i) {
 }
 
 // Column i of row r of a block. row_scales: of Q8R, the panel's.
-float unpack_one(Pack pack, const Place<const uint8_t>& at, const uint8_t* row_scales, int r, int i) {
+float unpack_one(const Matrix& m, const Place<const uint8_t>& at, const uint8_t* row_scales, int r, int i) {
   int j = i / 4, lane = 4 * r + i % 4;
   int nibble = at.quants[at.stride * (j % 4) + lane] >> (4 * (j / 4)) & 15;
-  switch (pack) {
-    case Pack::Q8_0: return float(at.quants[at.stride * j + lane] - 128) * half_to_float(u16_at(at.scales, r));
-    case Pack::Q8F: return float(at.quants[at.stride * j + lane] - 128) * f32_at(at.scales, r);
-    case Pack::Q8R: return float(at.quants[at.stride * j + lane] - 128) * f32_at(row_scales, r);
+  auto byte = [&] { return float(int8_t(at.quants[at.stride * j + lane] - m.zero)); };
+  switch (m.pack) {
+    case Pack::Q8_0: return byte() * half_to_float(u16_at(at.scales, r));
+    case Pack::Q8F: return byte() * f32_at(at.scales, r);
+    case Pack::Q8R: return byte() * f32_at(row_scales, r);
     case Pack::Q4_0: return float(nibble - 8) * half_to_float(u16_at(at.scales, r));
     case Pack::MXFP4: return e8m0_half(at.scales[r]) * float(kMxfp4[nibble]);
     case Pack::Q4_K:
     case Pack::Q5_K: {
-      if (pack == Pack::Q5_K) nibble |= (at.quants[at.stride * 4 + lane] >> j & 1) << 4;
+      if (m.pack == Pack::Q5_K) nibble |= (at.quants[at.stride * 4 + lane] >> j & 1) << 4;
       float scale = half_to_float(u16_at(at.super, r)) * float(at.scales[r]);
       return scale * float(nibble) - half_to_float(u16_at(at.super, kLanes + r)) * float(at.scales[kLanes + r]);
     }
@@ -324,7 +325,7 @@ void unpack_row(const Matrix& m, int matrix, int row, float* out) {
   for (int step = 0; step < m.n_steps(); step++) {
     Place<const uint8_t> at = place(m, group, width, panel % kGroup, step);
     if (m.blocked()) {
-      for (int i = 0; i < kBlock; i++) *out++ = unpack_one(m.pack, at, row_scales, r, i);
+      for (int i = 0; i < kBlock; i++) *out++ = unpack_one(m, at, row_scales, r, i);
     } else if (m.pack == Pack::F32) {
       *out++ = f32_at(at.quants, r);
     } else if (m.pack == Pack::F16) {

@@ -1,7 +1,8 @@
 // y = x W^T in the tiles of Intel's AMX, for 16 rows of activations at once. Included after kernels_impl.h, for AVX-512 alone.
 //
 // Int8: one instruction multiplies 16 rows of activations by a panel of weights, 32 columns of both, in whole numbers; what
-// follows is what blocked_impl.h does with its sums, in the same order, so that the bits are the same.
+// follows is what blocked_impl.h does with its sums, in the same order, so that the bits are the same. Bytes are multiplied
+// where they lie, other quants once they have been taken apart.
 // BF16: one instruction adds the products of 32 columns in an order of its own, so that single rows are tiles too.
 #pragma once
 #include "kernels_impl.h"
@@ -12,17 +13,14 @@ namespace {
 
 // ---- int8 -----------------------------------------------------------------------------------------------------------
 
-// sums [16 activations, 16 weights] of signed bytes. Two sets of tiles, so that one product need not wait for the other.
-template <int Which>
-GRISTMILL_INLINE void multiply_tile(const int8_t* activations, const int8_t* weights, int32_t* sums) {
-  asm volatile("tilezero %%tmm%c0" ::"i"(Which) : "memory");
-  load_tile<2 + Which>(activations, kBlock);
-  load_tile<4 + Which>(weights, 64);
-  asm volatile("tdpbssd %%tmm%c0, %%tmm%c1, %%tmm%c2" ::"i"(4 + Which), "i"(2 + Which), "i"(Which) : "memory");
-  store_tile<Which>(sums, 64);
-}
+// A type of Q8 whose bytes lie as tiles multiply them, signed; fewer rows of activations are multiplied by bytes + 128, as ever.
+template <class T>
+struct SignedBytes : T {
+  template <int J>
+  static U set(const uint8_t* q, int stride) { return _mm512_xor_si512(T::template set<J>(q, stride), _mm512_set1_epi8(-128)); }
+};
 
-// One step of a panel as the tiles take it: 8 sets of signed quants, then the scales, and the second ones or the minima.
+// A step of another type, taken apart: signed bytes, then the scales, and the second ones or the minima.
 template <class T>
 struct alignas(64) SignedStep {
   int8_t q[512];
@@ -53,20 +51,63 @@ inline void expand_group(const uint8_t* q, int width, int n_steps, SignedStep<T>
   }
 }
 
-// Products of one step, taken to floats by add_step. Q6_K has two scales a step, and so two products.
-struct alignas(64) TileSums {
-  int32_t low[kWideRows][kLanes], high[kWideRows][kLanes];
+// Where a panel's first step begins, and its scales. Sets are Steps::kSet bytes apart, steps Steps::kStep.
+struct Panel {
+  const uint8_t *q, *scales;
+};
+
+// The steps of a whole group of bytes, as they lie there.
+template <class T>
+struct StoredSteps {
+  static constexpr size_t kSet = 64 * kGroup, kStep = (T::kQuantBytes + T::kScaleBytes) * kGroup;
+  const uint8_t* q;
+  Panel panel(int p) const { return {q + 64 * p, q + T::kQuantBytes * kGroup + T::kScaleBytes * p}; }
 };
 
 template <class T>
-GRISTMILL_INLINE void multiply_step(const SignedStep<T>& w, const WideBlock& a, TileSums& sums) {
-  multiply_tile<0>(a.q[0], w.q, sums.low[0]);
-  if constexpr (T::kHalves) multiply_tile<1>(a.q[0] + kBlock / 2, w.q + 256, sums.high[0]);
+struct TakenSteps {
+  static constexpr size_t kSet = 64, kStep = sizeof(SignedStep<T>);
+  const SignedStep<T> (*steps)[kStretch];
+  Panel panel(int p) const {
+    return {reinterpret_cast<const uint8_t*>(steps[p][0].q), reinterpret_cast<const uint8_t*>(steps[p][0].scales)};
+  }
+};
+
+// Sums of one step [16 activations, 16 weights]. Q6_K has two scales a step, and so two of them.
+template <class T>
+struct alignas(64) StepSums {
+  int32_t low[kWideRows][kLanes], high[T::kHalves ? kWideRows : 1][kLanes];
+};
+
+// A product of signed bytes: activations in tile `Left`, weights, a set of which is `stride` bytes after the one before, in Left + 2.
+template <int Sum, int Left>
+GRISTMILL_INLINE void multiply_bytes(const int8_t* activations, const uint8_t* weights, size_t stride) {
+  asm volatile("tilezero %%tmm%c0" ::"i"(Sum) : "memory");
+  load_tile<Left>(activations, kBlock);
+  load_tile<Left + 2>(weights, stride);
+  asm volatile("tdpbssd %%tmm%c0, %%tmm%c1, %%tmm%c2" ::"i"(Left + 2), "i"(Left), "i"(Sum) : "memory");
 }
 
+// One of two sets of tiles, in which products are under way while those of the other one are stored.
+template <class T, int Set>
+struct StepTiles {
+  template <size_t kSet>
+  static GRISTMILL_INLINE void multiply(const uint8_t* q, const WideBlock& a) {
+    multiply_bytes<Set, 2 + Set>(a.q[0], q, kSet);
+    if constexpr (T::kHalves) multiply_bytes<6 + Set, 2 + Set>(a.q[0] + kBlock / 2, q + 4 * kSet, kSet);
+  }
+  static GRISTMILL_INLINE void store(StepSums<T>& sums) {
+    store_tile<Set>(sums.low, 64);
+    if constexpr (T::kHalves) store_tile<6 + Set>(sums.high, 64);
+  }
+};
+
 template <class T>
-GRISTMILL_INLINE void add_step(const SignedStep<T>& w, const WideBlock& a, const TileSums& sums, F (&acc)[kWideRows]) {
-  F scale = f_load(w.scales[0]), second = T::kMinimum || T::kHalves ? f_load(w.scales[T::kMinimum || T::kHalves]) : f_zero();
+GRISTMILL_INLINE void add_step(const uint8_t* scales, const WideBlock& a, const StepSums<T>& sums, F (&acc)[kWideRows]) {
+  F scale = f_zero(), second = f_zero();
+  if constexpr (!T::kRows) scale = T::scale(scales, f_zero());
+  if constexpr (T::kHalves) second = T::second_scale(scales, f_zero());
+  if constexpr (T::kMinimum) second = T::minimum(scales, f_zero());
 #pragma GCC unroll 16
   for (int c = 0; c < kWideRows; c++) {
     F sum = f_of_i(i_load(sums.low[c]));
@@ -77,6 +118,28 @@ GRISTMILL_INLINE void add_step(const SignedStep<T>& w, const WideBlock& a, const
       acc[c] = f_fma(sum, T::kRows ? f_set(a.scale[c]) : f_mul(scale, f_set(a.scale[c])), acc[c]);
     }
     if constexpr (T::kMinimum) acc[c] = f_fnma(second, f_set(a.scaled_sum[c]), acc[c]);
+  }
+}
+
+// acc += n_steps of a panel. While sums become floats, the next ones are stored, and products of a step more are under way.
+template <class T, class Steps>
+GRISTMILL_INLINE void add_steps(Panel w, int n_steps, const WideBlock* a, Ahead& ahead, F (&acc)[kWideRows]) {
+  constexpr int kAhead = T::kHalves ? 1 : 2;  // steps that are begun; two products of one are enough
+  StepSums<T> sums[2];
+  auto add = [&](auto set, int b) __attribute__((always_inline)) {
+    constexpr int kNow = set, kNext = 1 - kNow, kBegun = (kNow + kAhead) % 2;
+    if (b + kAhead < n_steps) StepTiles<T, kBegun>::template multiply<Steps::kSet>(w.q + kAhead * Steps::kStep, a[kAhead]);
+    if (b + 1 < n_steps) StepTiles<T, kNext>::store(sums[kNext]);
+    add_step<T>(w.scales, *a, sums[kNow], acc);
+    ahead.fetch();
+    w.q += Steps::kStep, w.scales += Steps::kStep, a++;
+  };
+  StepTiles<T, 0>::template multiply<Steps::kSet>(w.q, a[0]);
+  if (kAhead > 1 && n_steps > 1) StepTiles<T, 1>::template multiply<Steps::kSet>(w.q + Steps::kStep, a[1]);
+  StepTiles<T, 0>::store(sums[0]);
+  for (int b = 0; b < n_steps; b += 2) {
+    add(std::integral_constant<int, 0>(), b);
+    if (b + 1 < n_steps) add(std::integral_constant<int, 1>(), b + 1);
   }
 }
 
@@ -91,23 +154,17 @@ inline void put_tile(const Matrix& w, const Columns& columns, int panel, int col
 }
 
 // Steps begin .. end of a group with one tile of activations after another.
-template <class T>
-inline void tiled_stretch(const Matrix& w, const SignedStep<T> (*steps)[kStretch], int width, int panel, int begin, int end,
-                          const uint8_t* row_scales, const Columns& columns, Partial& partial, Ahead ahead) {
-  TileSums sums[2];
+template <class T, class Steps>
+inline void tiled_stretch(const Matrix& w, const Steps& steps, int width, int panel, int begin, int end, const uint8_t* row_scales,
+                          const Columns& columns, Partial& partial, Ahead ahead) {
   for (int column = 0; column < columns.n; column += kWideRows) {
     const WideBlock* a = columns.wide + size_t(column / kWideRows) * w.n_steps() + begin;
-    const int n = columns.n - column < kWideRows ? columns.n - column : kWideRows, n_steps = end - begin;
+    const int n = columns.n - column < kWideRows ? columns.n - column : kWideRows;
     for (int p = 0; p < width; p++) {
       F acc[kWideRows];
 #pragma GCC unroll 16
       for (int c = 0; c < kWideRows; c++) acc[c] = begin ? f_load(partial.sums[column + c] + p * kLanes) : f_zero();
-      multiply_step<T>(steps[p][0], a[0], sums[0]);
-      for (int b = 0; b < n_steps; b++) {  // the next product is under way while this one's sums become floats
-        if (b + 1 < n_steps) multiply_step<T>(steps[p][b + 1], a[b + 1], sums[(b + 1) % 2]);
-        add_step<T>(steps[p][b], a[b], sums[b % 2], acc);
-        ahead.fetch();
-      }
+      add_steps<T, Steps>(steps.panel(p), end - begin, a, ahead, acc);
       if (end < w.n_steps()) {
 #pragma GCC unroll 16
         for (int c = 0; c < kWideRows; c++) f_store(partial.sums[column + c] + p * kLanes, acc[c]);
@@ -127,7 +184,7 @@ void tiled_linear(const Matrix& w, int matrix, int panel, int panel_end, const C
   if (!all.wide) return blocked_linear<T>(w, matrix, panel, panel_end, all);
   constexpr int kBytes = T::kHalves ? kBlock / 2 : kBlock;
   const TileShapes shapes(kWideRows, kBytes, kBytes);
-  SignedStep<T> steps[kGroup][kStretch];
+  SignedStep<T> taken[kGroup][kStretch];
   Partial partial;
   for (; panel < panel_end; panel += kGroup) {
     const uint8_t* group = w.group(matrix, panel);
@@ -139,9 +196,13 @@ void tiled_linear(const Matrix& w, int matrix, int panel, int panel_end, const C
       for (int b = 0; b < n_steps; b += stretch) {
         const int end = b + stretch < n_steps ? b + stretch : n_steps;
         const uint8_t *q = group + w.step_offset(width, b), *next = group + w.step_offset(width, end);
-        expand_group<T>(q, width, end - b, steps);
         const Ahead ahead{next, int((next - q) / 64 / ((end - b) * n_tiles * width)) + 1};
-        tiled_stretch<T>(w, steps, width, panel, b, end, row_scales, columns, partial, ahead);
+        if (T::kQuantBytes == 512 && width == kGroup) {
+          tiled_stretch<T>(w, StoredSteps<T>{q}, width, panel, b, end, row_scales, columns, partial, ahead);
+        } else {
+          expand_group<T>(q, width, end - b, taken);
+          tiled_stretch<Expanded<T>>(w, TakenSteps<T>{taken}, width, panel, b, end, row_scales, columns, partial, ahead);
+        }
       }
     }
   }
