@@ -56,9 +56,23 @@ struct Panel {
   const uint8_t *q, *scales;
 };
 
+// What a core should fetch meanwhile. Intel's fetch more when asked twice: into the second-level cache, later into the first.
+struct AheadTwice {
+  static constexpr int kFar = 4096, kNear = -12288;  // from what Ahead would ask for
+  Ahead ahead;
+  void fetch() {
+    for (int i = 0; i < ahead.lines; i++) {
+      __builtin_prefetch(ahead.next + kFar + 64 * i, 0, 2);
+      __builtin_prefetch(ahead.next + kNear + 64 * i, 0, 3);
+    }
+    ahead.next += 64 * ahead.lines;
+  }
+};
+
 // The steps of a whole group of bytes, as they lie there.
 template <class T>
 struct StoredSteps {
+  using Ask = AheadTwice;
   static constexpr size_t kSet = 64 * kGroup, kStep = (T::kQuantBytes + T::kScaleBytes) * kGroup;
   const uint8_t* q;
   Panel panel(int p) const { return {q + 64 * p, q + T::kQuantBytes * kGroup + T::kScaleBytes * p}; }
@@ -66,6 +80,7 @@ struct StoredSteps {
 
 template <class T>
 struct TakenSteps {
+  using Ask = Ahead;
   static constexpr size_t kSet = 64, kStep = sizeof(SignedStep<T>);
   const SignedStep<T> (*steps)[kStretch];
   Panel panel(int p) const {
@@ -123,7 +138,7 @@ GRISTMILL_INLINE void add_step(const uint8_t* scales, const WideBlock& a, const 
 
 // acc += n_steps of a panel. While sums become floats, the next ones are stored, and products of a step more are under way.
 template <class T, class Steps>
-GRISTMILL_INLINE void add_steps(Panel w, int n_steps, const WideBlock* a, Ahead& ahead, F (&acc)[kWideRows]) {
+GRISTMILL_INLINE void add_steps(Panel w, int n_steps, const WideBlock* a, typename Steps::Ask& ahead, F (&acc)[kWideRows]) {
   constexpr int kAhead = T::kHalves ? 1 : 2;  // steps that are begun; two products of one are enough
   StepSums<T> sums[2];
   auto add = [&](auto set, int b) __attribute__((always_inline)) {
@@ -156,7 +171,7 @@ inline void put_tile(const Matrix& w, const Columns& columns, int panel, int col
 // Steps begin .. end of a group with one tile of activations after another.
 template <class T, class Steps>
 inline void tiled_stretch(const Matrix& w, const Steps& steps, int width, int panel, int begin, int end, const uint8_t* row_scales,
-                          const Columns& columns, Partial& partial, Ahead ahead) {
+                          const Columns& columns, Partial& partial, typename Steps::Ask ahead) {
   for (int column = 0; column < columns.n; column += kWideRows) {
     const WideBlock* a = columns.wide + size_t(column / kWideRows) * w.n_steps() + begin;
     const int n = columns.n - column < kWideRows ? columns.n - column : kWideRows;
@@ -198,7 +213,7 @@ void tiled_linear(const Matrix& w, int matrix, int panel, int panel_end, const C
         const uint8_t *q = group + w.step_offset(width, b), *next = group + w.step_offset(width, end);
         const Ahead ahead{next, int((next - q) / 64 / ((end - b) * n_tiles * width)) + 1};
         if (T::kQuantBytes == 512 && width == kGroup) {
-          tiled_stretch<T>(w, StoredSteps<T>{q}, width, panel, b, end, row_scales, columns, partial, ahead);
+          tiled_stretch<T>(w, StoredSteps<T>{q}, width, panel, b, end, row_scales, columns, partial, {ahead});
         } else {
           expand_group<T>(q, width, end - b, taken);
           tiled_stretch<Expanded<T>>(w, TakenSteps<T>{taken}, width, panel, b, end, row_scales, columns, partial, ahead);
