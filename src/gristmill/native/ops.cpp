@@ -58,6 +58,13 @@ void Ops::for_rows(int n_rows, int64_t cost, const std::function<void(int)>& bod
 
 // ---- linear ---------------------------------------------------------------------------------------------------------
 
+int Ops::tile_columns(int n, const Linear& w) const {
+  int from = kWideFromOfBytes;
+  for (const auto& part : w.parts)
+    if (part->matrix.blocked() && part->matrix.quant_bytes() < kLanes * kBlock) from = kWideFrom;
+  return kernels_->quantize_wide && n >= from ? kWideRows : kTileColumns;
+}
+
 void Ops::prepare(const float* x, const int* rows, int n_columns, int tile_columns, const Linear& w, Activations& out) {
   int n = w.cols(), n_bf16 = (n + 1) / 2 * 2, n_blocks = n / kBlock;
   bool int8 = false, bf16 = false, wide = tile_columns == kWideRows;
@@ -134,7 +141,7 @@ void Ops::run(const std::vector<Task>& tasks) {
 
 void Ops::linear(const float* x, int n_rows, const Linear& w, float* y) {
   if (n_rows == 0) return;
-  prepare(x, nullptr, n_rows, tile_columns(n_rows), w, input_);
+  prepare(x, nullptr, n_rows, tile_columns(n_rows, w), w, input_);
   int rows = w.rows();
   for (int i = 0; i < n_rows; i++) input_.columns[i].y = y + size_t(i) * rows;
   tasks_.clear();
@@ -205,7 +212,8 @@ void Ops::moe(const MoeCall& c) {
   // Pairs (token, choice) by expert, each expert's from a tile's start: it is then one matrix product over its pairs.
   std::vector<int> count(n_experts, 0), start(n_experts + 1, 0), place_of(n_pairs);
   for (int e : experts) count[e]++;
-  int tile = tile_columns(n_pairs / int(n_experts - std::count(count.begin(), count.end(), 0)));
+  int n_each = n_pairs / int(n_experts - std::count(count.begin(), count.end(), 0));
+  int tile = std::min(tile_columns(n_each, *c.gate_up), tile_columns(n_each, *c.down));
   for (int e = 0; e < n_experts; e++) start[e + 1] = start[e] + (count[e] + tile - 1) / tile * tile;
   int n_places = start[n_experts];
   std::vector<int> token_at(n_places, -1), place_at(n_places, -1), next(start.begin(), start.end() - 1);

@@ -69,8 +69,8 @@ struct MoeCall {
 // Work on fewer numbers than this is done by the calling thread: waking another would take longer.
 constexpr int64_t kAlone = 16384;
 
-// From so many columns on kernels for 16 at once are faster, where there are some.
-constexpr int kWideFrom = 12;
+// From so many columns on kernels for 16 at once are faster, where there are some: for quants that are taken apart, and for bytes.
+constexpr int kWideFrom = 12, kWideFromOfBytes = 4;
 
 struct SampleCall {
   const float* logits;           // [R, vocab_size]
@@ -143,7 +143,7 @@ class Ops {
   };
 
   // So many columns are quantized side by side where a matrix meets n of them.
-  int tile_columns(int n) const { return kernels_->quantize_wide && n >= kWideFrom ? kWideRows : kTileColumns; }
+  int tile_columns(int n, const Linear& w) const;
   // Column i is row rows[i] of x (row i where rows is null); nothing where that is negative.
   void prepare(const float* x, const int* rows, int n_columns, int tile_columns, const Linear& w, Activations& out);
   // Adds the tasks of n_columns columns from `first` on, a multiple of x.tile_columns.

@@ -117,14 +117,14 @@ struct StepTiles {
   }
 };
 
-template <class T>
-GRISTMILL_INLINE void add_step(const uint8_t* scales, const WideBlock& a, const StepSums<T>& sums, F (&acc)[kWideRows]) {
+template <class T, int Rows>
+GRISTMILL_INLINE void add_step(const uint8_t* scales, const WideBlock& a, const StepSums<T>& sums, F (&acc)[Rows]) {
   F scale = f_zero(), second = f_zero();
   if constexpr (!T::kRows) scale = T::scale(scales, f_zero());
   if constexpr (T::kHalves) second = T::second_scale(scales, f_zero());
   if constexpr (T::kMinimum) second = T::minimum(scales, f_zero());
 #pragma GCC unroll 16
-  for (int c = 0; c < kWideRows; c++) {
+  for (int c = 0; c < Rows; c++) {
     F sum = f_of_i(i_load(sums.low[c]));
     if constexpr (T::kHalves) {
       F half = f_mul(sum, scale);
@@ -137,15 +137,15 @@ GRISTMILL_INLINE void add_step(const uint8_t* scales, const WideBlock& a, const 
 }
 
 // acc += n_steps of a panel. While sums become floats, the next ones are stored, and products of a step more are under way.
-template <class T, class Steps>
-GRISTMILL_INLINE void add_steps(Panel w, int n_steps, const WideBlock* a, typename Steps::Ask& ahead, F (&acc)[kWideRows]) {
+template <class T, class Steps, int Rows>
+GRISTMILL_INLINE void add_steps(Panel w, int n_steps, const WideBlock* a, typename Steps::Ask& ahead, F (&acc)[Rows]) {
   constexpr int kAhead = T::kHalves ? 1 : 2;  // steps that are begun; two products of one are enough
   StepSums<T> sums[2];
   auto add = [&](auto set, int b) __attribute__((always_inline)) {
     constexpr int kNow = set, kNext = 1 - kNow, kBegun = (kNow + kAhead) % 2;
     if (b + kAhead < n_steps) StepTiles<T, kBegun>::template multiply<Steps::kSet>(w.q + kAhead * Steps::kStep, a[kAhead]);
     if (b + 1 < n_steps) StepTiles<T, kNext>::store(sums[kNext]);
-    add_step<T>(w.scales, *a, sums[kNow], acc);
+    add_step<T, Rows>(w.scales, *a, sums[kNow], acc);
     ahead.fetch();
     w.q += Steps::kStep, w.scales += Steps::kStep, a++;
   };
@@ -158,6 +158,8 @@ GRISTMILL_INLINE void add_steps(Panel w, int n_steps, const WideBlock* a, typena
   }
 }
 
+constexpr int kFewRows = 8;  // of activations, that tiles of bytes are made for too
+
 // n columns' results of a panel go to y; the matrix's last panel may be short.
 inline void put_tile(const Matrix& w, const Columns& columns, int panel, int column, int n, const float (*out)[kLanes]) {
   const int row = panel * kLanes, left = w.rows - row;
@@ -168,37 +170,37 @@ inline void put_tile(const Matrix& w, const Columns& columns, int panel, int col
   }
 }
 
-// Steps begin .. end of a group with one tile of activations after another.
-template <class T, class Steps>
+// Steps begin .. end of a group with one tile of activations after another, `Rows` of each.
+template <class T, int Rows, class Steps>
 inline void tiled_stretch(const Matrix& w, const Steps& steps, int width, int panel, int begin, int end, const uint8_t* row_scales,
                           const Columns& columns, Partial& partial, typename Steps::Ask ahead) {
   for (int column = 0; column < columns.n; column += kWideRows) {
     const WideBlock* a = columns.wide + size_t(column / kWideRows) * w.n_steps() + begin;
     const int n = columns.n - column < kWideRows ? columns.n - column : kWideRows;
     for (int p = 0; p < width; p++) {
-      F acc[kWideRows];
+      F acc[Rows];
 #pragma GCC unroll 16
-      for (int c = 0; c < kWideRows; c++) acc[c] = begin ? f_load(partial.sums[column + c] + p * kLanes) : f_zero();
-      add_steps<T, Steps>(steps.panel(p), end - begin, a, ahead, acc);
+      for (int c = 0; c < Rows; c++) acc[c] = begin ? f_load(partial.sums[column + c] + p * kLanes) : f_zero();
+      add_steps<T, Steps, Rows>(steps.panel(p), end - begin, a, ahead, acc);
       if (end < w.n_steps()) {
 #pragma GCC unroll 16
-        for (int c = 0; c < kWideRows; c++) f_store(partial.sums[column + c] + p * kLanes, acc[c]);
+        for (int c = 0; c < Rows; c++) f_store(partial.sums[column + c] + p * kLanes, acc[c]);
         continue;
       }
-      float out[kWideRows][kLanes];
+      float out[Rows][kLanes];
       const F row_scale = T::kRows ? f_load(reinterpret_cast<const float*>(row_scales) + kLanes * p) : f_zero();
 #pragma GCC unroll 16
-      for (int c = 0; c < kWideRows; c++) f_store(out[c], T::kRows ? f_mul(acc[c], row_scale) : acc[c]);
+      for (int c = 0; c < Rows; c++) f_store(out[c], T::kRows ? f_mul(acc[c], row_scale) : acc[c]);
       put_tile(w, columns, panel + p, column, n, out);
     }
   }
 }
 
-template <class T>
-void tiled_linear(const Matrix& w, int matrix, int panel, int panel_end, const Columns& all) {
-  if (!all.wide) return blocked_linear<T>(w, matrix, panel, panel_end, all);
+// Rows: of each tile of activations, of which more than kFewRows are needed if there are more columns.
+template <class T, int Rows>
+void linear_of_rows(const Matrix& w, int matrix, int panel, int panel_end, const Columns& all) {
   constexpr int kBytes = T::kHalves ? kBlock / 2 : kBlock;
-  const TileShapes shapes(kWideRows, kBytes, kBytes);
+  const TileShapes shapes(Rows, kBytes, kBytes);
   SignedStep<T> taken[kGroup][kStretch];
   Partial partial;
   for (; panel < panel_end; panel += kGroup) {
@@ -213,14 +215,22 @@ void tiled_linear(const Matrix& w, int matrix, int panel, int panel_end, const C
         const uint8_t *q = group + w.step_offset(width, b), *next = group + w.step_offset(width, end);
         const Ahead ahead{next, int((next - q) / 64 / ((end - b) * n_tiles * width)) + 1};
         if (T::kQuantBytes == 512 && width == kGroup) {
-          tiled_stretch<T>(w, StoredSteps<T>{q}, width, panel, b, end, row_scales, columns, partial, {ahead});
+          tiled_stretch<T, Rows>(w, StoredSteps<T>{q}, width, panel, b, end, row_scales, columns, partial, {ahead});
         } else {
           expand_group<T>(q, width, end - b, taken);
-          tiled_stretch<Expanded<T>>(w, TakenSteps<T>{taken}, width, panel, b, end, row_scales, columns, partial, ahead);
+          tiled_stretch<Expanded<T>, Rows>(w, TakenSteps<T>{taken}, width, panel, b, end, row_scales, columns, partial, ahead);
         }
       }
     }
   }
+}
+
+template <class T>
+void tiled_linear(const Matrix& w, int matrix, int panel, int panel_end, const Columns& columns) {
+  if (!columns.wide) return blocked_linear<T>(w, matrix, panel, panel_end, columns);
+  if constexpr (T::kQuantBytes == 512)
+    if (columns.n <= kFewRows) return linear_of_rows<T, kFewRows>(w, matrix, panel, panel_end, columns);
+  linear_of_rows<T, kWideRows>(w, matrix, panel, panel_end, columns);
 }
 
 // ---- bfloat16 -------------------------------------------------------------------------------------------------------
