@@ -158,8 +158,6 @@ GRISTMILL_INLINE void add_steps(Panel w, int n_steps, const WideBlock* a, typena
   }
 }
 
-constexpr int kFewRows = 8;  // of activations, that tiles of bytes are made for too
-
 // n columns' results of a panel go to y; the matrix's last panel may be short.
 inline void put_tile(const Matrix& w, const Columns& columns, int panel, int column, int n, const float (*out)[kLanes]) {
   const int row = panel * kLanes, left = w.rows - row;
@@ -196,7 +194,9 @@ inline void tiled_stretch(const Matrix& w, const Steps& steps, int width, int pa
   }
 }
 
-// Rows: of each tile of activations, of which more than kFewRows are needed if there are more columns.
+constexpr int kFewRows = 8;  // of activations: so few have smaller tiles, where bytes are multiplied
+
+// Rows: of each tile of activations. One of kFewRows must hold all columns.
 template <class T, int Rows>
 void linear_of_rows(const Matrix& w, int matrix, int panel, int panel_end, const Columns& all) {
   constexpr int kBytes = T::kHalves ? kBlock / 2 : kBlock;
