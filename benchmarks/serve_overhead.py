@@ -39,11 +39,12 @@ N_PROMPT = 16
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What came, when each prompt's tokens were given out, and the processor time that the server took."""
+    """What came, when each prompt's tokens were given out, and the processor time that server and client took."""
 
     run: Run
     given: dict[int, list[float]]
     server_s: float
+    client_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +63,15 @@ class Client:
         target = Target(self.address, path, {}, {"model": "costless", "ignore_eos": True}, self.chat, stream)
         words = "word " * N_PROMPT
         prompts = [Prompt(words if self.chat else [i] + [100] * (N_PROMPT - 1), N_PROMPT, n_output) for i in range(n)]
+        client_before = time.process_time()
         result = asyncio.run(run(target, prompts, Pace(max_concurrency=at_once)))
+        client_s = time.process_time() - client_before
         failed = [outcome.error for outcome in result.outcomes if outcome.error]
         if failed:
             raise RuntimeError(f"{len(failed)} requests failed: {failed[0]}")
         self.pipe.send(step_s)
         given, after = self.pipe.recv()
-        return Asked(result, given, after - before)
+        return Asked(result, given, after - before, client_s)
 
     def stream(self, rate: float, seconds: float, at_once: int) -> Row:
         """rate: tokens a second of all streams; 0: without a clock."""
@@ -84,6 +87,7 @@ class Client:
             "events/s": n_events / result.duration_s,
             **_late("last token late", last),
             "server us a token": 1e6 * asked.server_s / n_tokens,
+            "client's": 1e6 * asked.client_s / n_tokens,
         }
 
     def requests(self, n: int, at_once: int) -> Row:
@@ -94,6 +98,7 @@ class Client:
             "requests/s": n / result.duration_s,
             **_late("whole", [outcome.whole_s for outcome in result.outcomes]),
             "server us a request": 1e6 * asked.server_s / n,
+            "client's": 1e6 * asked.client_s / n,
         }
 
     def latency(self, seconds: float) -> list[Row]:

@@ -104,7 +104,7 @@ void Ops::store_qkv(const StoreCall& c) {
   auto store = [&](int t, int part, bool fetch, float* scratch) {
     int begin = n_kv * part / n_parts, end = n_kv * (part + 1) / n_parts;
     const float *row = c.qkv + size_t(t) * width, *cos = c.cos + size_t(t) * (n / 2), *sin = c.sin + size_t(t) * (n / 2);
-    Writer writer{*kernels_, c.kv, c.slots[t] % kKvBlock, pairs ? kernels_->kv_step : 1, scratch + n};
+    Writer writer{*kernels_, c.kv, c.slots[t] % kKvBlock, pairs ? kernels_->bf16_step : 1, scratch + n};
     int block = c.slots[t] / kKvBlock;
     auto keys = [&](int h) { return c.kv.keys(block, h); };
     auto values = [&](int h) { return c.kv.values(block, h); };

@@ -37,7 +37,8 @@ struct KvBf16 {
   using Element = uint16_t;
   using Number = uint16_t;
   static constexpr int kStep = 2;
-  static F step(F acc, const Element* w, const Number* x) { return f_dot2(acc, w, x); }
+  template <class Acc>
+  static Acc step(Acc acc, const Element* w, const Number* x) { return f_dot2(acc, w, x); }
 };
 
 using KvPairs = std::conditional_t<kBf16Dot, KvBf16, KvF16>;

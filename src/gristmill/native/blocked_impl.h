@@ -13,13 +13,12 @@ constexpr int kFewColumns = 16;
 //   kHalves   columns 16 .. 31 have a scale of their own, second_scale
 //   kSmall    quants are under 128
 //   kRows     a scale for each row, after the last step, and none in the steps
-//   kDirect   with more columns than this, sets are taken apart once for all tiles
+//   kDirect   with more columns than this, sets are taken apart once for all tiles (where that pays is the processor's)
 //   kAsk      weights and activations are asked for early also where the first-level cache does not hold what is asked for
 struct Nibbles {
   static constexpr int kQuantBytes = 256, kScaleBytes = 32, kSuperBytes = 0;
   static constexpr bool kMinimum = false, kHalves = false, kSmall = true, kRows = false, kAsk = true;
-  static constexpr bool kWideTile = kIntTile >= 16;  // one tile unpacks a set for four columns
-  static constexpr int kDirect = kWideTile ? kFewColumns : kTileColumns;
+  static constexpr int kDirect = kDirectNibbles;
   template <int J>
   static U set(const uint8_t* q, int stride) {
     U w = u_load(q + stride * (J % 4));
@@ -47,7 +46,7 @@ struct TypeQ8R : TypeQ8_0 {
 };
 
 struct TypeQ4_0 : Nibbles {
-  static constexpr int kZero = 8, kDirect = kWideTile ? INT32_MAX : kTileColumns;
+  static constexpr int kZero = 8, kDirect = kDirectQ4_0;
   static F scale(const uint8_t* s, F) { return f_of_half(reinterpret_cast<const uint16_t*>(s)); }
 };
 
@@ -69,14 +68,14 @@ struct TypeQ4_K : Nibbles {
 };
 
 struct TypeQ5_K : TypeQ4_K {
-  static constexpr int kQuantBytes = 320, kDirect = kWideTile ? kFewColumns : 2;
+  static constexpr int kQuantBytes = 320, kDirect = kDirectBits;
   template <int J>
   static U set(const uint8_t* q, int stride) { return u_or(Nibbles::set<J>(q, stride), u_bits<J, 1>(u_load(q + stride * 4))); }
 };
 
 struct TypeQ6_K : Nibbles {
   static constexpr int kQuantBytes = 384, kZero = 32, kSuperBytes = 32;
-  static constexpr int kDirect = kWideTile ? kFewColumns : 2;
+  static constexpr int kDirect = kDirectBits;
   static constexpr bool kHalves = true;
   template <int J>
   static U set(const uint8_t* q, int stride) {

@@ -7,37 +7,11 @@
 #include "quantize_impl.h"
 #include "kernels_impl.h"
 #include "attention_impl.h"
-#include "attention_tiles_impl.h"
-#include "tiles_impl.h"
 
 namespace gristmill {
 const Kernels* kernels_avx512() {
   bool here = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-              __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16");
+              __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni");
   return here ? &kKernels : nullptr;
-}
-
-const Kernels* kernels_amx() {
-  static const Kernels kernels = [] {
-    Kernels k = kKernels;
-    k.name = "amx";
-    k.quantize_wide = quantize_tile<WideBlock>;
-    k.byte_zero = 0;
-    auto set = [&](Pack pack, auto linear) { k.linear[int(pack)] = linear; };
-    k.peaks = &kTilePeaks;
-    k.attention_queries = tile_attention_queries;
-    k.attention_segment = tile_attention_segment;
-    set(Pack::BF16, pair_linear);
-    set(Pack::Q8_0, tiled_linear<SignedBytes<TypeQ8_0>>);
-    set(Pack::Q8F, tiled_linear<SignedBytes<TypeQ8F>>);
-    set(Pack::Q8R, tiled_linear<SignedBytes<TypeQ8R>>);
-    set(Pack::Q4_0, tiled_linear<TypeQ4_0>);
-    set(Pack::Q4_K, tiled_linear<TypeQ4_K>);
-    set(Pack::Q5_K, tiled_linear<TypeQ5_K>);
-    set(Pack::Q6_K, tiled_linear<TypeQ6_K>);
-    set(Pack::MXFP4, tiled_linear<TypeMxfp4>);
-    return k;
-  }();
-  return kernels_avx512() && may_use_tiles() ? &kernels : nullptr;
 }
 }  // namespace gristmill

@@ -3,6 +3,8 @@
 // A group of panels is read once, as the stream it is, for each tile of columns. Every output is one lane's sum over the
 // weight's columns in order, whatever shares its tile.
 #pragma once
+#include <type_traits>
+
 #include "matrix.h"
 #include "simd_stream.h"
 
@@ -110,23 +112,30 @@ inline Columns some_columns(const Columns& all, int column, int n_blocks) {
 }
 
 struct PlainF32 {
-  static constexpr int kBytes = kLanes * 4, kStep = 1;
+  static constexpr int kBytes = kLanes * 4, kStep = 1, kParts = 1;
+  template <int Part>
   static F step(F acc, const uint8_t* w, const Column& c, int k) {
     return f_fma(f_load(reinterpret_cast<const float*>(w)), f_set(c.x[k]), acc);
   }
 };
 
 struct PlainF16 {
-  static constexpr int kBytes = kLanes * 2, kStep = 1;
+  static constexpr int kBytes = kLanes * 2, kStep = 1, kParts = 1;
+  template <int Part>
   static F step(F acc, const uint8_t* w, const Column& c, int k) {
     return f_fma(f_of_half(reinterpret_cast<const uint16_t*>(w)), f_set(c.x[k]), acc);
   }
 };
 
+// A pair of columns is one product of pairs or, in two parts, two of floats.
 struct PlainBf16 {
-  static constexpr int kBytes = kLanes * 4, kStep = 2;
-  static F step(F acc, const uint8_t* w, const Column& c, int k) {
-    return f_dot2(acc, reinterpret_cast<const uint16_t*>(w), c.bf16 + k);
+  static constexpr int kBytes = kLanes * 4, kStep = 2, kParts = kBf16Dot ? 1 : 2;
+  template <int Part, class Acc>
+  static Acc step(Acc acc, const uint8_t* w, const Column& c, int k) {
+    const auto* pairs = reinterpret_cast<const uint16_t*>(w);
+    if constexpr (kBf16Dot) return f_dot2(acc, pairs, c.bf16 + k);
+    else if constexpr (Part == 0) return f_fma(f_even_bf16(pairs), f_set(c.x[k]), acc);
+    else return f_fma(f_odd_bf16(pairs), f_set(c.x[k + 1]), acc);
   }
 };
 
@@ -149,10 +158,15 @@ struct PlainVisit {
     const bool ask = kStreamsWait != Wait::Nowhere && P == kGroup && columns.n <= kFloatColumns;
     for (int k = k_begin; k < k_end; k += T::kStep, q += T::kBytes * width) {
       if (ask) ask_for_stream<T::kBytes * P>(q);
+      auto add = [&](auto part) __attribute__((always_inline)) {
 #pragma GCC unroll 8
-      for (int p = 0; p < P; p++)
+        for (int p = 0; p < P; p++)
 #pragma GCC unroll 16
-        for (int c = 0; c < C; c++) acc[p][c] = T::step(acc[p][c], q + T::kBytes * p, x[c], k);
+          for (int c = 0; c < C; c++) acc[p][c] = T::template step<part>(acc[p][c], q + T::kBytes * p, x[c], k);
+      };
+      add(std::integral_constant<int, 0>());
+      if constexpr (T::kParts == 2)
+        if (k + 1 < k_end) add(std::integral_constant<int, 1>());
     }
     if (k_end < w.cols) partial.put<P, C>(first, column, acc);
     else put<P, C>(w, columns, panel + first, column, acc);

@@ -110,7 +110,7 @@ struct alignas(64) WideBlock {
 // One row of activations as the float kernels read it, and where its results go.
 struct Column {
   const float* x;          // float32 [cols]
-  const uint16_t* bf16;    // bfloat16 [cols rounded up to even], zero beyond
+  const uint16_t* bf16;    // bfloat16 [cols rounded up to even], zero beyond; where Kernels::bf16_step is 2
   float* y;                // [rows]
 };
 
@@ -143,7 +143,7 @@ constexpr int kKvChunk = 16;
 //   F16    the same                                                the same
 //   BF16   [head_dim / 2, 16, 2]                                   [8, v_dim, 2]
 //   Q8_0   for every 32 dimensions [8, 16, 4] bytes (value + 128)  signed bytes [16 / step, v_dim, step], then half scales
-//          and 16 half scales: a panel of Q8_0 weights             [v_dim / 32, 16]; step: Kernels::kv_step
+//          and 16 half scales: a panel of Q8_0 weights             [v_dim / 32, 16]; step: Kernels::bf16_step
 //
 // BF16 stands in for F16 where the processor multiplies pairs of bfloat16 and heads are not small: Ops::half_type.
 struct KvLayer {
@@ -205,7 +205,7 @@ struct Kernels {
   void (*to_half)(const float* x, int n, uint16_t* y);
   void (*from_half)(const uint16_t* x, int n, float* y);
   int byte_zero;    // Matrix::zero
-  int kv_step;      // 2 where bfloat16 is multiplied in pairs, otherwise 1
+  int bf16_step;    // 2 where bfloat16 is multiplied in pairs, otherwise 1
   // Before the segments of some rows, in the same scratch memory (KvLayer::scratch_floats).
   void (*attention_queries)(const KvLayer& kv, const AttentionRows& rows, float* scratch);
   // States [n_heads, n_rows, kStateHead + v_dim] of all rows over one segment of keys; where there are totals (of the same
@@ -220,6 +220,7 @@ struct Kernels {
 const Kernels* kernels_portable();
 const Kernels* kernels_avx2();
 const Kernels* kernels_avx512();
+const Kernels* kernels_avx512bf16();
 const Kernels* kernels_amx();
 const Kernels* kernels_neon();
 

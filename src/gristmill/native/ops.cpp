@@ -16,10 +16,13 @@ const Kernels* find_kernels(const std::string& isa) {
   struct Choice {
     const char* name;
     const Kernels* (*get)();
+    bool (*slow)() = [] { return false; };
   };
   static constexpr Choice choices[] = {
 #if defined(__x86_64__)
       {"amx", kernels_amx},
+      // An Intel's products of pairs take twice the time of floats', but for those in tiles.
+      {"avx512bf16", kernels_avx512bf16, [] { return __builtin_cpu_is("intel") != 0; }},
       {"avx512", kernels_avx512},
       {"avx2", kernels_avx2},
 #elif defined(__aarch64__)
@@ -30,7 +33,7 @@ const Kernels* find_kernels(const std::string& isa) {
   std::string known;
   for (const Choice& choice : choices) {
     known += std::string(known.empty() ? "" : ", ") + choice.name;
-    if (isa != "auto" && isa != choice.name) continue;
+    if (isa == "auto" ? choice.slow() : isa != choice.name) continue;
     if (const Kernels* kernels = choice.get()) return kernels;
     if (isa != "auto") throw std::invalid_argument("this processor does not have the instruction set '" + isa + "'");
   }
@@ -70,7 +73,7 @@ void Ops::prepare(const float* x, const int* rows, int n_columns, int tile_colum
   bool int8 = false, bf16 = false, wide = tile_columns == kWideRows;
   for (const auto& part : w.parts) {
     int8 |= part->matrix.blocked();
-    bf16 |= part->matrix.pack == Pack::BF16;
+    bf16 |= part->matrix.pack == Pack::BF16 && kernels_->bf16_step == 2;
   }
   size_t n_tiles = size_t(n_columns + tile_columns - 1) / tile_columns;
   if (int8 && wide) out.wide.resize(std::max(out.wide.size(), n_tiles * n_blocks));

@@ -4,6 +4,7 @@
 // the compiler would take the products out of the loop where an operation is made of several instructions.
 #pragma once
 #include <cstring>
+#include <type_traits>
 
 #include "machine.h"
 
@@ -41,13 +42,19 @@ double peak_f32(int64_t n) {
       n, f_zero(), [&](F acc, int p, int c) { return f_fma(f_load(w + p * kLanes), f_set(x[c]), acc); });
 }
 
+// Without products of pairs both numbers of a pair become floats.
 double peak_bf16(int64_t n) {
-  alignas(64) uint16_t w[kFloatPanels * kLanes * 2], x[kFloatAcross * 2];
+  using Number = std::conditional_t<kBf16Dot, uint16_t, float>;
+  alignas(64) uint16_t w[kFloatPanels * kLanes * 2];
+  alignas(64) Number x[kFloatAcross * 2];
   for (uint16_t& v : w) v = 0x3f80;  // 1
-  for (uint16_t& v : x) v = 0x3f00;  // 1/2
+  for (Number& v : x) v = Number(kBf16Dot ? 0x3f00 : 0.5);
   asm volatile("" ::"r"(w), "r"(x) : "memory");
-  return 2 * peak_rounds<F, kFloatPanels, kFloatAcross>(
-                 n, f_zero(), [&](F acc, int p, int c) { return f_dot2(acc, w + p * kLanes * 2, x + c * 2); });
+  return 2 * peak_rounds<F, kFloatPanels, kFloatAcross>(n, f_zero(), [&](auto acc, int p, int c) {
+           const uint16_t* pairs = w + p * kLanes * 2;
+           if constexpr (kBf16Dot) return f_dot2(acc, pairs, x + c * 2);
+           else return f_fma(f_odd_bf16(pairs), f_set(x[c * 2 + 1]), f_fma(f_even_bf16(pairs), f_set(x[c * 2]), acc));
+         });
 }
 
 double peak_int8(int64_t n) {

@@ -13,6 +13,7 @@ namespace {
 constexpr const char* kIsa = "avx2";
 constexpr int kIntTile = 4, kFloatTile = 6, kFloatColumns = 6;  // accumulators of a tile
 constexpr int kManyTile = 4;   // kIntTile where a group meets many tiles
+constexpr int kDirectQ4_0 = 4, kDirectNibbles = 4, kDirectBits = 2;
 constexpr int kSplitSums = 0;  // a tile of so many outputs has two sums each: products wait less for one another
 constexpr int kAttentionRows = 4, kAttentionAccumulators = 4;
 constexpr bool kBf16Dot = false;
@@ -174,16 +175,17 @@ inline I i_dot4_small(I acc, U w, const int8_t* a) {
           _mm256_add_epi32(acc.b, _mm256_madd_epi16(_mm256_maddubs_epi16(w.b, x), one))};
 }
 
-inline __m256 upper_bf16(__m256i pairs) { return _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32(int(0xffff0000)))); }
-inline __m256 lower_bf16(__m256i pairs) { return _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16)); }
-inline F f_dot2(F acc, const uint16_t* w, const uint16_t* x) {
-  int32_t two;
-  std::memcpy(&two, x, 4);
-  __m256i pair = _mm256_set1_epi32(two);
-  __m256 x0 = lower_bf16(pair), x1 = upper_bf16(pair);
-  __m256i wa = load32(reinterpret_cast<const uint8_t*>(w)), wb = load32(reinterpret_cast<const uint8_t*>(w + 16));
-  return {_mm256_fmadd_ps(upper_bf16(wa), x1, _mm256_fmadd_ps(lower_bf16(wa), x0, acc.a)),
-          _mm256_fmadd_ps(upper_bf16(wb), x1, _mm256_fmadd_ps(lower_bf16(wb), x0, acc.b))};
+// The first number of each pair of bfloat16, and the second.
+inline F f_even_bf16(const uint16_t* p) {
+  auto eight = [](const uint16_t* q) { return _mm256_castsi256_ps(_mm256_slli_epi32(load32(reinterpret_cast<const uint8_t*>(q)), 16)); };
+  return {eight(p), eight(p + 16)};
+}
+inline F f_odd_bf16(const uint16_t* p) {
+  __m256i upper = _mm256_set1_epi32(int(0xffff0000));
+  auto eight = [&](const uint16_t* q) {
+    return _mm256_castsi256_ps(_mm256_and_si256(load32(reinterpret_cast<const uint8_t*>(q)), upper));
+  };
+  return {eight(p), eight(p + 16)};
 }
 
 }  // namespace

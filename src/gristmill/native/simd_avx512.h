@@ -1,4 +1,5 @@
-// The vector operations of kernels_impl.h for AVX-512 with VNNI and BF16. F: 16 floats, I: 16 int32, U: 64 bytes.
+// The vector operations of kernels_impl.h for AVX-512 with VNNI, and with BF16 where it is compiled for it. F: 16 floats, I: 16
+// int32, U: 64 bytes.
 #pragma once
 #include <immintrin.h>
 
@@ -11,12 +12,9 @@
 namespace gristmill {
 namespace {
 
-constexpr const char* kIsa = "avx512";
 constexpr int kIntTile = 16, kFloatTile = 24, kFloatColumns = 6;  // accumulators of a tile
-constexpr int kManyTile = 8;   // kIntTile where a group meets many tiles
 constexpr int kSplitSums = 8;  // a tile of so many outputs has two sums each: products wait less for one another
 constexpr int kAttentionRows = 12, kAttentionAccumulators = 24;
-constexpr bool kBf16Dot = true;
 
 using F = __m512;
 using I = __m512i;
@@ -57,9 +55,6 @@ inline F f_at_least(F a, F b) {
 inline F f_of_half(const uint16_t* p) { return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
 inline void half_of_f(uint16_t* p, F x) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
-}
-inline void bf16_of_f(uint16_t* p, F x) {
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), (__m256i)_mm512_cvtneps_pbh(x));
 }
 inline F f_of_u8(const uint8_t* p) {
   return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
@@ -107,12 +102,33 @@ inline I i_dot4(I acc, U w, const int8_t* a) {
 }
 inline I i_dot4_small(I acc, U w, const int8_t* a) { return i_dot4(acc, w, a); }  // w under 128
 
+// The first number of each pair of bfloat16, and the second.
+inline F f_even_bf16(const uint16_t* p) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(p), 16)); }
+inline F f_odd_bf16(const uint16_t* p) {
+  return _mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi32(int(0xffff0000))));
+}
+
+#if defined(__AVX512BF16__)
+constexpr const char* kIsa = "avx512bf16";
+constexpr bool kBf16Dot = true;
+constexpr int kManyTile = 8;  // kIntTile where a group meets many tiles; so are AMD's cores fastest
+constexpr int kDirectQ4_0 = INT32_MAX, kDirectNibbles = 16, kDirectBits = 16;
+
+inline void bf16_of_f(uint16_t* p, F x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), (__m256i)_mm512_cvtneps_pbh(x));
+}
 // acc += w[2 lane] x[0] + w[2 lane + 1] x[1], bfloat16
 inline F f_dot2(F acc, const uint16_t* w, const uint16_t* x) {
   int32_t two;
   std::memcpy(&two, x, 4);
   return _mm512_dpbf16_ps(acc, (__m512bh)_mm512_loadu_si512(w), (__m512bh)_mm512_set1_epi32(two));
 }
+#else
+constexpr const char* kIsa = "avx512";
+constexpr bool kBf16Dot = false;
+constexpr int kManyTile = 16;  // and so Intel's
+constexpr int kDirectQ4_0 = 8, kDirectNibbles = 8, kDirectBits = 8;
+#endif
 
 }  // namespace
 }  // namespace gristmill

@@ -15,6 +15,7 @@ namespace {
 constexpr const char* kIsa = "neon";
 constexpr int kIntTile = 4, kFloatTile = 5, kFloatColumns = 5;  // accumulators of a tile
 constexpr int kManyTile = 4;   // kIntTile where a group meets many tiles
+constexpr int kDirectQ4_0 = 4, kDirectNibbles = 4, kDirectBits = 2;
 constexpr int kSplitSums = 0;  // a tile of so many outputs has two sums each: products wait less for one another
 constexpr int kAttentionRows = 4, kAttentionAccumulators = 4;
 constexpr bool kBf16Dot = false;
@@ -146,13 +147,13 @@ inline I i_dot4(I acc, U w, const int8_t* a) {
 }
 inline I i_dot4_small(I acc, U w, const int8_t* a) { return i_dot4(acc, w, a); }
 
-inline F f_dot2(F acc, const uint16_t* w, const uint16_t* x) {
-  float32x4_t x0 = vdupq_n_f32(bf16_to_float(x[0])), x1 = vdupq_n_f32(bf16_to_float(x[1]));
+// The first number of each pair of bfloat16, and the second.
+inline F f_even_bf16(const uint16_t* p) {
+  return f_parts([&](int i) { return vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_u16(vld1q_u16(p + 8 * i)), 16)); });
+}
+inline F f_odd_bf16(const uint16_t* p) {
   return f_parts([&](int i) {
-    uint32x4_t pair = vreinterpretq_u32_u16(vld1q_u16(w + 8 * i));
-    float32x4_t low = vreinterpretq_f32_u32(vshlq_n_u32(pair, 16));
-    float32x4_t high = vreinterpretq_f32_u32(vandq_u32(pair, vdupq_n_u32(0xffff0000u)));
-    return vfmaq_f32(vfmaq_f32(acc.v[i], low, x0), high, x1);
+    return vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_u16(vld1q_u16(p + 8 * i)), vdupq_n_u32(0xffff0000u)));
   });
 }
 

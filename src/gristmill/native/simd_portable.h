@@ -14,6 +14,7 @@ namespace {
 constexpr const char* kIsa = "portable";
 constexpr int kIntTile = 4, kFloatTile = 4, kFloatColumns = 2;  // accumulators of a tile
 constexpr int kManyTile = 4;   // kIntTile where a group meets many tiles
+constexpr int kDirectQ4_0 = 4, kDirectNibbles = 4, kDirectBits = 2;
 constexpr int kSplitSums = 0;  // a tile of so many outputs has two sums each: products wait less for one another
 constexpr int kAttentionRows = 2, kAttentionAccumulators = 2;
 constexpr bool kBf16Dot = false;
@@ -131,9 +132,12 @@ inline I i_dot4(I acc, U w, const int8_t* a) {
 }
 inline I i_dot4_small(I acc, U w, const int8_t* a) { return i_dot4(acc, w, a); }
 
-inline F f_dot2(F acc, const uint16_t* w, const uint16_t* x) {
-  F w0 = f_make([&](int i) { return bf16_to_float(w[2 * i]); }), w1 = f_make([&](int i) { return bf16_to_float(w[2 * i + 1]); });
-  return f_fma(w1, f_set(bf16_to_float(x[1])), f_fma(w0, f_set(bf16_to_float(x[0])), acc));
+// The first number of each pair of bfloat16, and the second.
+inline F f_even_bf16(const uint16_t* p) {
+  return f_make([&](int i) { return bf16_to_float(p[2 * i]); });
+}
+inline F f_odd_bf16(const uint16_t* p) {
+  return f_make([&](int i) { return bf16_to_float(p[2 * i + 1]); });
 }
 
 }  // namespace

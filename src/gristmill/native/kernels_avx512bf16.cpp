@@ -1,0 +1,41 @@
+// gcc's own headers trip these two wherever an intrinsic starts from an undefined register (gcc bug 105593).
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#include "simd_avx512.h"
+// The order matters: what follows is written on the operations above.
+#include "peaks_impl.h"
+#include "quantize_impl.h"
+#include "kernels_impl.h"
+#include "attention_impl.h"
+#include "attention_tiles_impl.h"
+#include "tiles_impl.h"
+
+namespace gristmill {
+const Kernels* kernels_avx512bf16() {
+  return kernels_avx512() && __builtin_cpu_supports("avx512bf16") ? &kKernels : nullptr;
+}
+
+const Kernels* kernels_amx() {
+  static const Kernels kernels = [] {
+    Kernels k = kKernels;
+    k.name = "amx";
+    k.quantize_wide = quantize_tile<WideBlock>;
+    k.byte_zero = 0;
+    auto set = [&](Pack pack, auto linear) { k.linear[int(pack)] = linear; };
+    k.peaks = &kTilePeaks;
+    k.attention_queries = tile_attention_queries;
+    k.attention_segment = tile_attention_segment;
+    set(Pack::BF16, pair_linear);
+    set(Pack::Q8_0, tiled_linear<SignedBytes<TypeQ8_0>>);
+    set(Pack::Q8F, tiled_linear<SignedBytes<TypeQ8F>>);
+    set(Pack::Q8R, tiled_linear<SignedBytes<TypeQ8R>>);
+    set(Pack::Q4_0, tiled_linear<TypeQ4_0>);
+    set(Pack::Q4_K, tiled_linear<TypeQ4_K>);
+    set(Pack::Q5_K, tiled_linear<TypeQ5_K>);
+    set(Pack::Q6_K, tiled_linear<TypeQ6_K>);
+    set(Pack::MXFP4, tiled_linear<TypeMxfp4>);
+    return k;
+  }();
+  return kernels_avx512bf16() && may_use_tiles() ? &kernels : nullptr;
+}
+}  // namespace gristmill
