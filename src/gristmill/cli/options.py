@@ -41,7 +41,7 @@ kv_type = option(
     "--kv-type",
     type=click.Choice(["f16", "f32", "q8_0"]),
     default="f16",
-    help="what keys and values are kept in (f16 is bfloat16 where AVX-512 multiplies that)",
+    help="what keys and values are kept in (f16 is bfloat16 where AVX-512 or AMX multiplies that fast)",
 )
 quantize = option(
     "--quantize", metavar=f"[{'|'.join(QUANTIZE_CHOICES)}]", default="none", help="what dense float weights are kept as"

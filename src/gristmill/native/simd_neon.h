@@ -15,7 +15,7 @@ namespace {
 constexpr const char* kIsa = "neon";
 constexpr int kIntTile = 4, kFloatTile = 5, kFloatColumns = 5;  // accumulators of a tile
 constexpr int kManyTile = 4;   // kIntTile where a group meets many tiles
-constexpr int kDirectQ4_0 = 4, kDirectNibbles = 4, kDirectBits = 2;
+constexpr int kDirectQ4_0 = 4, kDirectNibbles = 4, kDirectBits = 2;  // blocked_impl.h: kDirect
 constexpr int kSplitSums = 0;  // a tile of so many outputs has two sums each: products wait less for one another
 constexpr int kAttentionRows = 4, kAttentionAccumulators = 4;
 constexpr bool kBf16Dot = false;

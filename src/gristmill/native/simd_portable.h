@@ -14,7 +14,7 @@ namespace {
 constexpr const char* kIsa = "portable";
 constexpr int kIntTile = 4, kFloatTile = 4, kFloatColumns = 2;  // accumulators of a tile
 constexpr int kManyTile = 4;   // kIntTile where a group meets many tiles
-constexpr int kDirectQ4_0 = 4, kDirectNibbles = 4, kDirectBits = 2;
+constexpr int kDirectQ4_0 = 4, kDirectNibbles = 4, kDirectBits = 2;  // blocked_impl.h: kDirect
 constexpr int kSplitSums = 0;  // a tile of so many outputs has two sums each: products wait less for one another
 constexpr int kAttentionRows = 2, kAttentionAccumulators = 2;
 constexpr bool kBf16Dot = false;
