@@ -7,17 +7,21 @@ namespace {
 
 constexpr int kFewColumns = 16;
 
+template <int I>
+using Index = std::integral_constant<int, I>;
+
 // What sets the types apart: kQuantBytes, kScaleBytes and kSuperBytes as in matrix.h, kZero (the unsigned quant that means
 // 0), set<J> (the 16 x 4 quants of columns 4 J .. 4 J + 3; sets are `stride` bytes apart), and scale.
 //   kMinimum  a value is scale * quant - minimum
 //   kHalves   columns 16 .. 31 have a scale of their own, second_scale
 //   kSmall    quants are under 128
+//   kPairs    sets J and J + 4 share bytes, so that one is multiplied after the other
 //   kRows     a scale for each row, after the last step, and none in the steps
 //   kDirect   with more columns than this, sets are taken apart once for all tiles (where that pays is the processor's)
 //   kAsk      weights and activations are asked for early also where the first-level cache does not hold what is asked for
 struct Nibbles {
   static constexpr int kQuantBytes = 256, kScaleBytes = 32, kSuperBytes = 0;
-  static constexpr bool kMinimum = false, kHalves = false, kSmall = true, kRows = false, kAsk = true;
+  static constexpr bool kMinimum = false, kHalves = false, kSmall = true, kPairs = true, kRows = false, kAsk = true;
   static constexpr int kDirect = kDirectNibbles;
   template <int J>
   static U set(const uint8_t* q, int stride) {
@@ -28,7 +32,7 @@ struct Nibbles {
 
 struct TypeQ8_0 {
   static constexpr int kQuantBytes = 512, kZero = kByteZero, kScaleBytes = 32, kSuperBytes = 0;
-  static constexpr bool kMinimum = false, kHalves = false, kSmall = false, kRows = false, kAsk = false;
+  static constexpr bool kMinimum = false, kHalves = false, kSmall = false, kPairs = false, kRows = false, kAsk = false;
   static constexpr int kDirect = INT32_MAX;
   template <int J>
   static U set(const uint8_t* q, int stride) { return u_byte(u_load(q + stride * J)); }
@@ -70,7 +74,7 @@ struct TypeQ4_K : Nibbles {
 struct TypeQ5_K : TypeQ4_K {
   static constexpr int kQuantBytes = 320, kDirect = kDirectBits;
   template <int J>
-  static U set(const uint8_t* q, int stride) { return u_or(Nibbles::set<J>(q, stride), u_bits<J, 1>(u_load(q + stride * 4))); }
+  static U set(const uint8_t* q, int stride) { return u_or(Nibbles::set<J>(q + stride, stride), u_bits<J, 1>(u_load(q))); }
 };
 
 struct TypeQ6_K : Nibbles {
@@ -79,7 +83,8 @@ struct TypeQ6_K : Nibbles {
   static constexpr bool kHalves = true;
   template <int J>
   static U set(const uint8_t* q, int stride) {
-    return u_or(Nibbles::set<J>(q, stride), u_bits<2 * (J % 4), 2>(u_load(q + stride * (4 + J / 4))));
+    constexpr int kUpper = J % 4 / 2;
+    return u_or(Nibbles::set<J>(q + stride * (kUpper + 1), stride), u_bits<4 * (J / 4) + 2 * (J % 2), 2>(u_load(q + stride * 3 * kUpper)));
   }
   static F scale(const uint8_t* s, F d) { return f_mul(f_of_i8(s), d); }
   static F second_scale(const uint8_t* s, F d) { return f_mul(f_of_i8(s + kLanes), d); }
@@ -88,6 +93,7 @@ struct TypeQ6_K : Nibbles {
 // A type T whose quants have been taken apart into bytes, and its scales and minima into floats.
 template <class T>
 struct Expanded : T {
+  static constexpr bool kPairs = T::kHalves;
   static constexpr int kQuantBytes = 512, kScaleBytes = T::kMinimum || T::kHalves ? 128 : 64, kSuperBytes = 0;
   template <int J>
   static U set(const uint8_t* q, int stride) { return u_load(q + stride * J); }
@@ -181,50 +187,57 @@ inline void scale_rows(const uint8_t* scales, F (&acc)[P][C]) {
   }
 }
 
+// The set that is multiplied as the i-th. Sets lie in the order of these.
+template <class T>
+constexpr int set_at(int i) {
+  return T::kPairs ? i / 2 + i % 2 * 4 : i;
+}
+
+// Keeps the compiler from reading beyond p before what it has read so far: a stream that is read in exactly its order is
+// fetched by the processor itself nearly as fast as memory gives, and any other far slower.
+GRISTMILL_INLINE void in_order(const uint8_t*& p) { asm("" : "+r"(p)); }
+
 // acc += one step of P panels times one block of C columns.
 template <class T, int P, int C>
 GRISTMILL_INLINE void block_step(const uint8_t* q, int stride, const uint8_t* scales, const F (&d)[P], const F (&dmin)[P],
                        const ActivationBlock& a, F (&acc)[P][C]) {
-  if constexpr (kSplitSums && P * C == kSplitSums) {
-    // Two sums an output, so that fewer products wait for the one before. Whole numbers may be added in any order.
-    I low[P][C], high[P][C];
-    start_sums<T, P, C>(T::kHalves ? a.negative_low : a.negative, low);
-    if constexpr (T::kHalves) start_sums<T, P, C>(a.negative_high, high);
-    else clear_sums<P, C>(high);
-    dot_set<T, 0>(q, stride, a, low);
-    dot_set<T, 4>(q, stride, a, high);
-    dot_set<T, 1>(q, stride, a, low);
-    dot_set<T, 5>(q, stride, a, high);
-    dot_set<T, 2>(q, stride, a, low);
-    dot_set<T, 6>(q, stride, a, high);
-    dot_set<T, 3>(q, stride, a, low);
-    dot_set<T, 7>(q, stride, a, high);
+  constexpr bool kStream = P == kGroup && C <= 2;
+  // Two sums an output where there are few, so that fewer products wait for the one before. Whole numbers may be added in any order.
+  constexpr bool kTwo = kSplitSums && (P * C == kSplitSums || (P * C == kSplitSums / 2 && T::kPairs));
+  auto dot = [&](auto i, I (&sum)[P][C]) __attribute__((always_inline)) {
+    dot_set<T, set_at<T>(i)>(q, stride, a, sum);
+    if constexpr (kStream && i % 2 >= int(T::kPairs)) in_order(q);
+  };
+  auto dot_all = [&](I (&even)[P][C], I (&odd)[P][C]) __attribute__((always_inline)) {
+    dot(Index<0>(), even), dot(Index<1>(), odd), dot(Index<2>(), even), dot(Index<3>(), odd);
+    dot(Index<4>(), even), dot(Index<5>(), odd), dot(Index<6>(), even), dot(Index<7>(), odd);
+    if constexpr (kStream) in_order(scales);
+  };
+  I sum[P][C];
+  start_sums<T, P, C>(T::kHalves ? a.negative_low : a.negative, sum);
+  if constexpr (kTwo) {
+    I other[P][C];
+    if constexpr (T::kHalves) start_sums<T, P, C>(a.negative_high, other);
+    else clear_sums<P, C>(other);
+    dot_all(sum, other);
     if constexpr (T::kHalves) {
       F half[P][C];
-      scale_first<T, P, C>(low, scales, d, half);
-      add_halves<T, P, C>(high, scales, d, a, half, acc);
-    } else {
-      add_sums<P, C>(high, low);
-      add_scaled<T, P, C>(low, scales, d, a, acc);
-    }
-  } else {
-    I sum[P][C];
-    [[maybe_unused]] F half[P][C];
-    start_sums<T, P, C>(T::kHalves ? a.negative_low : a.negative, sum);
-    dot_set<T, 0>(q, stride, a, sum);
-    dot_set<T, 1>(q, stride, a, sum);
-    dot_set<T, 2>(q, stride, a, sum);
-    dot_set<T, 3>(q, stride, a, sum);
-    if constexpr (T::kHalves) {
       scale_first<T, P, C>(sum, scales, d, half);
-      start_sums<T, P, C>(a.negative_high, sum);
+      add_halves<T, P, C>(other, scales, d, a, half, acc);
+    } else {
+      add_sums<P, C>(other, sum);
+      add_scaled<T, P, C>(sum, scales, d, a, acc);
     }
-    dot_set<T, 4>(q, stride, a, sum);
-    dot_set<T, 5>(q, stride, a, sum);
-    dot_set<T, 6>(q, stride, a, sum);
-    dot_set<T, 7>(q, stride, a, sum);
-    if constexpr (T::kHalves) add_halves<T, P, C>(sum, scales, d, a, half, acc);
-    else add_scaled<T, P, C>(sum, scales, d, a, acc);
+  } else if constexpr (T::kHalves) {
+    F half[P][C];
+    dot(Index<0>(), sum), dot(Index<2>(), sum), dot(Index<4>(), sum), dot(Index<6>(), sum);
+    scale_first<T, P, C>(sum, scales, d, half);
+    start_sums<T, P, C>(a.negative_high, sum);
+    dot(Index<1>(), sum), dot(Index<3>(), sum), dot(Index<5>(), sum), dot(Index<7>(), sum);
+    add_halves<T, P, C>(sum, scales, d, a, half, acc);
+  } else {
+    dot_all(sum, sum);
+    add_scaled<T, P, C>(sum, scales, d, a, acc);
   }
   if constexpr (T::kMinimum) {
 #pragma GCC unroll 8
@@ -278,7 +291,7 @@ struct BlockedVisit {
         constexpr int kBytes = (T::kQuantBytes + T::kScaleBytes) * kGroup;
         constexpr bool kNear = !T::kHalves && (T::kSmall || C > 1);  // Q8_0's single column and Q6_K lose by it
         if (kNear && kStreamsWait != Wait::Nowhere) ask_for_stream<kBytes>(at);
-        else if constexpr (T::kAsk) ask_for<kBytes, 2>(at, kAheadUnpacked);
+        else if (T::kAsk && (C > 2 || kStreamsWait != Wait::Nowhere)) ask_for<kBytes, 2>(at, kAheadUnpacked);
       }
       at += (T::kQuantBytes + T::kScaleBytes) * width;
     }

@@ -129,6 +129,7 @@ void lay_block(const StoredRow* rows, int step, int zero, const Place<uint8_t>& 
 // ---- blocks of 256, eight steps at once -----------------------------------------------------------------------------
 
 // 32 bytes of each row hold 32 columns of one step in their low halves and of another in their high ones.
+template <Pack kPack>
 void lay_both_halves(const StoredRow* rows, size_t at, const Place<uint8_t>& to_low, const Place<uint8_t>& to_high) {
   for (int r = 0; r < kLanes; r += 4) {
     Words v[4], u[4];
@@ -137,8 +138,12 @@ void lay_both_halves(const StoredRow* rows, size_t at, const Place<uint8_t>& to_
       v[i] = (a & 0x0f0f0f0f) | (c & 0x0f0f0f0f) << 4;
       u[i] = (a >> 4 & 0x0f0f0f0f) | (c & 0xf0f0f0f0);
     }
-    put_sets(v, to_low.quants + 4 * r, to_low.stride);
-    put_sets(u, to_high.quants + 4 * r, to_high.stride);
+    transpose(v);
+    transpose(u);
+    for (int k = 0; k < 4; k++) {
+      store(to_low.quants + to_low.stride * nibble_set(kPack, k) + 4 * r, v[k]);
+      store(to_high.quants + to_high.stride * nibble_set(kPack, k) + 4 * r, u[k]);
+    }
   }
 }
 
@@ -150,6 +155,7 @@ inline Words unpack_k_scales(const uint8_t* packed) {
 }
 
 // Q4_K and Q5_K: `at` is the block's place in each row, `quants` that of its nibbles in the block.
+template <Pack kPack>
 void lay_k4(const StoredRow* rows, size_t at, int quants, const Place<uint8_t>* to) {
   Bytes scales[kLanes];
   for (int r = 0; r < kLanes; r++) scales[r] = Bytes(unpack_k_scales(rows[r].blocks + at + 4));
@@ -160,7 +166,7 @@ void lay_k4(const StoredRow* rows, size_t at, int quants, const Place<uint8_t>* 
   }
   lay_half_scales(rows, at, to[0].super);
   lay_half_scales(rows, at + 2, to[0].super + 2 * kLanes);
-  for (int s = 0; s < 8; s += 2) lay_both_halves(rows, at + quants + 16 * s, to[s], to[s + 1]);
+  for (int s = 0; s < 8; s += 2) lay_both_halves<kPack>(rows, at + quants + 16 * s, to[s], to[s + 1]);
 }
 
 // Q5_K: bit s of byte i is the fifth bit of column i of step s.
@@ -174,7 +180,7 @@ void lay_fifth_bits(const StoredRow* rows, size_t at, const Place<uint8_t>* to) 
     for (int s = 0; s < 8; s++) {
       Words bits{};
       for (int j = 0; j < 8; j++) bits |= (v[j / 4][j % 4] >> s & 0x01010101) << j;
-      store(to[s].quants + to[s].stride * 4 + 4 * r, bits);
+      store(to[s].quants + 4 * r, bits);
     }
   }
 }
@@ -190,18 +196,19 @@ void lay_k6(const StoredRow* rows, size_t at, const Place<uint8_t>* to) {
   lay_half_scales(rows, at + 208, to[0].super);
   for (int part = 0; part < 2; part++) {
     const Place<uint8_t>* four = to + 4 * part;
-    for (int s = 0; s < 2; s++) lay_both_halves(rows, at + 64 * part + 32 * s, four[s], four[s + 2]);
-    for (int half = 0; half < 2; half++) {
-      for (int r = 0; r < kLanes; r += 4) {
-        Words v[4];
-        for (int i = 0; i < 4; i++) v[i] = load<Words>(rows[r + i].blocks + at + 128 + 32 * part + 16 * half);
-        transpose(v);
-        for (int s = 0; s < 4; s++) {
-          Words bits{};
-          for (int j = 0; j < 4; j++) bits |= (v[j] >> (2 * s) & 0x03030303) << (2 * j);
-          store(four[s].quants + four[s].stride * (4 + half) + 4 * r, bits);
-        }
+    for (int s = 0; s < 2; s++) lay_both_halves<Pack::Q6_K>(rows, at + 64 * part + 32 * s, four[s], four[s + 2]);
+    for (int r = 0; r < kLanes; r += 4) {
+      Words v[2][4];
+      for (int half = 0; half < 2; half++) {
+        for (int i = 0; i < 4; i++) v[half][i] = load<Words>(rows[r + i].blocks + at + 128 + 32 * part + 16 * half);
+        transpose(v[half]);
       }
+      for (int s = 0; s < 4; s++)
+        for (int upper = 0; upper < 2; upper++) {
+          Words bits{};
+          for (int j = 0; j < 4; j++) bits |= (v[j / 2][2 * upper + j % 2] >> (2 * s) & 0x03030303) << (2 * j);
+          store(four[s].quants + four[s].stride * 3 * upper + 4 * r, bits);
+        }
     }
   }
 }
@@ -210,9 +217,9 @@ template <Pack kPack>
 void lay_eight(const StoredRow* rows, int step, const Place<uint8_t>* to) {
   size_t block = size_t(step) / 8;
   if constexpr (kPack == Pack::Q4_K) {
-    lay_k4(rows, block * 144, 16, to);
+    lay_k4<kPack>(rows, block * 144, 16, to);
   } else if constexpr (kPack == Pack::Q5_K) {
-    lay_k4(rows, block * 176, 48, to);
+    lay_k4<kPack>(rows, block * 176, 48, to);
     lay_fifth_bits(rows, block * 176 + 16, to);
   } else {
     lay_k6(rows, block * 210, to);

@@ -18,13 +18,15 @@
 //   Q4_0         32          nibbles                                  16 half
 //   MXFP4        32          nibbles                                  16 E8M0 bytes
 //   Q4_K         32          nibbles                                  16 scale bytes, 16 minimum bytes
-//   Q5_K         32          nibbles, 1 set whose bit j is the        16 scale bytes, 16 minimum bytes
-//                            fifth bit of set j
-//   Q6_K         32          nibbles, 2 sets with bits 2 (j % 4) of   16 signed bytes for columns 0..15, 16 for 16..31
-//                            set j / 4: the upper two bits of set j
+//   Q5_K         32          1 set whose bit j is the fifth bit of    16 scale bytes, 16 minimum bytes
+//                            set j, nibbles
+//   Q6_K         32          upper bits of sets 0, 1, 4 and 5, two    16 signed bytes for columns 0..15, 16 for 16..31
+//                            sets of nibbles, upper bits of sets 2,
+//                            3, 6 and 7, two sets of nibbles
 //
 // A set is 16 rows x 4 columns of bytes (value + Matrix::zero); nibbles are 4 sets of bytes with set j in the low and set j + 4 in
-// the high half. Before every eighth step of the K types stand the scales of scales: Q4_K and Q5_K 16 half d and 16 half
+// the high half; upper bits are a set of bytes with two bits of each, the first set's lowest. All lies in the order in which
+// a kernel for one sequence reads it (blocked_impl.h: set_at). Before every eighth step of the K types stand the scales of scales: Q4_K and Q5_K 16 half d and 16 half
 // dmin of each panel, Q6_K 16 half d. After the last step of Q8R stand the scales of each panel's rows, 16 float.
 #pragma once
 #include <cstddef>
@@ -33,6 +35,9 @@
 namespace gristmill {
 
 enum class Pack : int { F32, F16, BF16, Q8_0, Q8F, Q8R, Q4_0, Q4_K, Q5_K, Q6_K, MXFP4, kCount };
+
+// Which of a panel's sets is the k-th of nibbles.
+constexpr int nibble_set(Pack pack, int k) { return pack == Pack::Q5_K ? k + 1 : pack == Pack::Q6_K ? k + 1 + k / 2 : k; }
 
 constexpr int kLanes = 16;   // rows of a panel
 constexpr int kBlock = 32;   // columns that share a scale

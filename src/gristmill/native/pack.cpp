@@ -294,7 +294,7 @@ float f32_at(const uint8_t* base, int i) {
 // Column i of row r of a block. row_scales: of Q8R, the panel's.
 float unpack_one(const Matrix& m, const Place<const uint8_t>& at, const uint8_t* row_scales, int r, int i) {
   int j = i / 4, lane = 4 * r + i % 4;
-  int nibble = at.quants[at.stride * (j % 4) + lane] >> (4 * (j / 4)) & 15;
+  int nibble = at.quants[at.stride * nibble_set(m.pack, j % 4) + lane] >> (4 * (j / 4)) & 15;
   auto byte = [&] { return float(int8_t(at.quants[at.stride * j + lane] - m.zero)); };
   switch (m.pack) {
     case Pack::Q8_0: return byte() * half_to_float(u16_at(at.scales, r));
@@ -304,14 +304,14 @@ float unpack_one(const Matrix& m, const Place<const uint8_t>& at, const uint8_t*
     case Pack::MXFP4: return e8m0_half(at.scales[r]) * float(kMxfp4[nibble]);
     case Pack::Q4_K:
     case Pack::Q5_K: {
-      if (m.pack == Pack::Q5_K) nibble |= (at.quants[at.stride * 4 + lane] >> j & 1) << 4;
+      if (m.pack == Pack::Q5_K) nibble |= (at.quants[lane] >> j & 1) << 4;
       float scale = half_to_float(u16_at(at.super, r)) * float(at.scales[r]);
       return scale * float(nibble) - half_to_float(u16_at(at.super, kLanes + r)) * float(at.scales[kLanes + r]);
     }
     default: {  // Q6_K
-      int high = at.quants[at.stride * (4 + j / 4) + lane] >> (2 * (j % 4)) & 3;
+      int upper = at.quants[at.stride * 3 * (j % 4 / 2) + lane] >> (4 * (j / 4) + 2 * (j % 2)) & 3;
       float scale = half_to_float(u16_at(at.super, r)) * float(int8_t(at.scales[kLanes * (i / 16) + r]));
-      return scale * float((nibble | high << 4) - 32);
+      return scale * float((nibble | upper << 4) - 32);
     }
   }
 }
