@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -10,6 +13,7 @@ import pytest
 import small_model
 
 from gristmill import LLM, SamplingParams
+from gristmill.bundled import STORY_MODEL
 from gristmill.tokenizer.interface import MissingTokenizerError
 
 GREEDY = SamplingParams(temperature=0, max_tokens=20, ignore_eos=True)
@@ -197,3 +201,28 @@ def test_progress_ends_at_the_file_s_weights(path: Path) -> None:
     LLM(path, threads=1, progress=lambda done, total: calls.append((done, total)))
     assert [done for done, _ in calls] == sorted(done for done, _ in calls)
     assert calls[-1][0] == calls[-1][1] > 0
+
+
+_GENERATES_WITHOUT_ITS_FILE = """
+import os, sys
+from gristmill import LLM, SamplingParams
+from gristmill.bundled import STORY_MODEL
+llm = LLM(sys.argv[1], threads=2)
+ask = SamplingParams(max_tokens=8, temperature=0)
+before = llm.generate("once upon", ask)
+os.truncate(sys.argv[1], 0)
+assert llm.generate("something else", ask)
+assert llm.generate("once upon", ask) == before
+"""
+
+
+@pytest.mark.parametrize("model", ["gguf", "llama2.c"])
+def test_a_loaded_model_never_reads_its_file_again(tmp_path: Path, model: str) -> None:
+    path = tmp_path / "model.gguf"
+    if model == "gguf":
+        shutil.copy(STORY_MODEL, path)
+    else:
+        path = small_model.write(tmp_path)
+    command = [sys.executable, "-c", _GENERATES_WITHOUT_ITS_FILE, str(path)]
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert finished.returncode == 0, finished.stderr or f"ended by signal {-finished.returncode}"

@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -34,10 +35,11 @@ def build(checkpoint: Checkpoint, ops: Ops, progress: Progress | None = None, qu
     config = read_config(checkpoint)
     tensors = Tensors(checkpoint, config)
     loader = _Loader(checkpoint, ops, progress, quantize)
+    norm = ops.put_vector(tensors.norm())
+    unfinished = [_vectors_of_layer(tensors, config, ops, i) for i in range(config.n_layers)]
     linears = iter(loader.linears(_stacks(tensors, config)))
     embed = next(linears)
-    layers = tuple(_layer(tensors, config, ops, i, linears) for i in range(config.n_layers))
-    norm = ops.put_vector(tensors.norm())
+    layers = tuple(_with_matrices(layer, config, linears) for layer in unfinished)
     head = embed if config.tied_head else next(linears)
     if unused := tensors.unused():
         problem = f"holds {len(unused)} tensors that {config.arch} does not have, among them {unused[0]!r}"
@@ -48,8 +50,8 @@ def build(checkpoint: Checkpoint, ops: Ops, progress: Progress | None = None, qu
 
 
 def _stacks(tensors: Tensors, config: ModelConfig) -> Iterator[tuple[list[Projection], bool]]:
-    """Every matrix of the model, in the order in which `build` and `_layer` take them, and whether it is a dense one
-    that may be quantized; made only as they are asked for, since some are copies."""
+    """Every matrix of the model, in the order in which `build` and `_with_matrices` take them, and whether it is a dense
+    one that may be quantized; made only as they are asked for, since some are copies."""
     yield [Projection(tensors.embed(), None)], config.tied_head
     dense = config.moe is None
     for i in range(config.n_layers):
@@ -63,18 +65,27 @@ def _stacks(tensors: Tensors, config: ModelConfig) -> Iterator[tuple[list[Projec
         yield [Projection(tensors.head(), None)], True
 
 
-def _layer(tensors: Tensors, config: ModelConfig, ops: Ops, i: int, linears: Iterator[Linear]) -> Layer:
+def _vectors_of_layer(tensors: Tensors, config: ModelConfig, ops: Ops, i: int) -> Callable[..., Layer]:
+    """A layer but for its matrices. Vectors come first: to read one brings the file's pages around it into this
+    process, up to 2 MB, and they go again when the matrices there have been packed."""
+
     def optional(values: np.ndarray | None) -> Array | None:
         return None if values is None else ops.put_vector(values)
 
-    return Layer(
+    return partial(
+        Layer,
         attn_norm=ops.put_vector(tensors.attn_norm(i)),
-        qkv=next(linears),
         q_norm=optional(tensors.q_norm(i)),
         k_norm=optional(tensors.k_norm(i)),
         sinks=optional(tensors.sinks(i)),
-        o=next(linears),
         ffn_norm=ops.put_vector(tensors.ffn_norm(i)),
+    )
+
+
+def _with_matrices(layer: Callable[..., Layer], config: ModelConfig, linears: Iterator[Linear]) -> Layer:
+    return layer(
+        qkv=next(linears),
+        o=next(linears),
         router=None if config.moe is None else next(linears),
         gate_up=next(linears),
         down=next(linears),

@@ -15,7 +15,7 @@ const Wait kStreamsWait = streams_wait();
 
 // So many bytes before they are needed weights are asked for where each is read once: the processor foresees them only as
 // far as a page of 4 KiB goes and as its window of instructions reaches, which unpacking makes short. kAheadUnpacked: into
-// the second-level cache where streams wait nowhere.
+// the second-level cache, where streams wait nowhere with more than two columns alone.
 constexpr int kAheadOfStream = 6144, kAheadUnpacked = 8192;
 
 // Asks for what lies so far beyond `at`, also where that is beyond an array's end.

@@ -97,7 +97,7 @@ class CpuOps:
         return weight.shape[-2] * weight.shape[-1] > self._n_exact
 
     def put_vector(self, values: F32) -> F32:
-        return np.ascontiguousarray(values, np.float32)
+        return np.array(values, np.float32, order="C")  # a copy: the file, where it may lie, is not read again
 
     def array(self, values: Array) -> Array:
         return values
