@@ -50,8 +50,8 @@ def build(checkpoint: Checkpoint, ops: Ops, progress: Progress | None = None, qu
 
 
 def _stacks(tensors: Tensors, config: ModelConfig) -> Iterator[tuple[list[Projection], bool]]:
-    """Every matrix of the model, in the order in which `build` and `_with_matrices` take them, and whether it is a dense
-    one that may be quantized; made only as they are asked for, since some are copies."""
+    """Every matrix of the model, in the order in which `build` and `_with_matrices` take them, and whether it is a
+    dense one that may be quantized; made only as they are asked for, since some are copies."""
     yield [Projection(tensors.embed(), None)], config.tied_head
     dense = config.moe is None
     for i in range(config.n_layers):
