@@ -84,7 +84,8 @@ struct TypeQ6_K : Nibbles {
   template <int J>
   static U set(const uint8_t* q, int stride) {
     constexpr int kUpper = J % 4 / 2;
-    return u_or(Nibbles::set<J>(q + stride * (kUpper + 1), stride), u_bits<4 * (J / 4) + 2 * (J % 2), 2>(u_load(q + stride * 3 * kUpper)));
+    U upper = u_bits<4 * (J / 4) + 2 * (J % 2), 2>(u_load(q + stride * 3 * kUpper));
+    return u_or(Nibbles::set<J>(q + stride * (kUpper + 1), stride), upper);
   }
   static F scale(const uint8_t* s, F d) { return f_mul(f_of_i8(s), d); }
   static F second_scale(const uint8_t* s, F d) { return f_mul(f_of_i8(s + kLanes), d); }
@@ -202,7 +203,8 @@ template <class T, int P, int C>
 GRISTMILL_INLINE void block_step(const uint8_t* q, int stride, const uint8_t* scales, const F (&d)[P], const F (&dmin)[P],
                        const ActivationBlock& a, F (&acc)[P][C]) {
   constexpr bool kStream = P == kGroup && C <= 2;
-  // Two sums an output where there are few, so that fewer products wait for the one before. Whole numbers may be added in any order.
+  // Two sums an output where there are few, so that fewer products wait for the one before: whole numbers may be added in
+  // any order.
   constexpr bool kTwo = kSplitSums && (P * C == kSplitSums || (P * C == kSplitSums / 2 && T::kPairs));
   auto dot = [&](auto i, I (&sum)[P][C]) __attribute__((always_inline)) {
     dot_set<T, set_at<T>(i)>(q, stride, a, sum);

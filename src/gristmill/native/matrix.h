@@ -24,10 +24,11 @@
 //                            sets of nibbles, upper bits of sets 2,
 //                            3, 6 and 7, two sets of nibbles
 //
-// A set is 16 rows x 4 columns of bytes (value + Matrix::zero); nibbles are 4 sets of bytes with set j in the low and set j + 4 in
-// the high half; upper bits are a set of bytes with two bits of each, the first set's lowest. All lies in the order in which
-// a kernel for one sequence reads it (blocked_impl.h: set_at). Before every eighth step of the K types stand the scales of scales: Q4_K and Q5_K 16 half d and 16 half
-// dmin of each panel, Q6_K 16 half d. After the last step of Q8R stand the scales of each panel's rows, 16 float.
+// A set is 16 rows x 4 columns of bytes (value + Matrix::zero); nibbles are 4 sets of bytes with set j in the low and set
+// j + 4 in the high half; upper bits are a set of bytes with two bits of each, the first set's lowest. All lies in the order
+// in which a kernel for one sequence reads it (blocked_impl.h: set_at). Before every eighth step of the K types stand the
+// scales of scales: Q4_K and Q5_K 16 half d and 16 half dmin of each panel, Q6_K 16 half d. After the last step of Q8R stand
+// the scales of each panel's rows, 16 float.
 #pragma once
 #include <cstddef>
 #include <cstdint>
