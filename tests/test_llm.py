@@ -206,7 +206,6 @@ def test_progress_ends_at_the_file_s_weights(path: Path) -> None:
 _GENERATES_WITHOUT_ITS_FILE = """
 import os, sys
 from gristmill import LLM, SamplingParams
-from gristmill.bundled import STORY_MODEL
 llm = LLM(sys.argv[1], threads=2)
 ask = SamplingParams(max_tokens=8, temperature=0)
 before = llm.generate("once upon", ask)

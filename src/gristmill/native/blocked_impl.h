@@ -194,8 +194,8 @@ constexpr int set_at(int i) {
   return T::kPairs ? i / 2 + i % 2 * 4 : i;
 }
 
-// Keeps the compiler from reading beyond p before what it has read so far: a stream that is read in exactly its order is
-// fetched by the processor itself nearly as fast as memory gives, and any other far slower.
+// Has the compiler read what comes at p after what it has read so far (it need not, but does): a stream that is read in
+// exactly its order is fetched by the processor itself nearly as fast as memory gives, and any other far slower.
 GRISTMILL_INLINE void in_order(const uint8_t*& p) { asm("" : "+r"(p)); }
 
 // acc += one step of P panels times one block of C columns.
