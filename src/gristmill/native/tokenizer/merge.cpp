@@ -11,7 +11,7 @@ namespace gristmill {
 
 void PairTable::reserve(size_t n_pairs) {
   size_t n_slots = slots_.size();
-  while (n_slots < n_pairs * 2) n_slots *= 2;
+  while (n_slots * 3 < n_pairs * 4) n_slots *= 2;
   if (n_slots > slots_.size()) grow(n_slots);
 }
 
@@ -33,7 +33,7 @@ void PairTable::grow(size_t n_slots) {
 }
 
 void PairTable::add(uint32_t left, uint32_t right, Merge merge) {
-  if ((n_pairs_ + 1) * 2 > slots_.size()) grow(slots_.size() * 2);
+  if ((n_pairs_ + 1) * 4 > slots_.size() * 3) grow(slots_.size() * 2);
   const uint64_t key = (static_cast<uint64_t>(left) << 32) | right;
   size_t at = place(key);
   while (slots_[at].key != kEmpty) {

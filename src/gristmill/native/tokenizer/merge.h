@@ -48,6 +48,7 @@ class PairTable {
 
   static constexpr int kFilterBits = 22;
   std::vector<uint64_t> filter_ = std::vector<uint64_t>((size_t{1} << kFilterBits) / 64);
+  // Open addressing, a power of two, at most three quarters full: who is not held seldom gets past the filter.
   std::vector<Slot> slots_{16, Slot{kEmpty, {kNone, kNone}}};
   size_t mask_ = 15;
   int shift_ = 60;

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <new>
 
 #include "vocab.h"
 
@@ -24,9 +26,11 @@ class WordCache {
     size_t n_ids() const { return 1 + size_t{ids[1] >= 0} + size_t{ids[2] >= 0} + size_t{ids[3] >= 0}; }
   };
 
-  WordCache() : buckets_(new Bucket[kBuckets]) {
-    // A key's last byte is its length, so no word has this key.
-    for (size_t i = 0; i < kBuckets; ++i) buckets_[i].entries[0].key = buckets_[i].entries[1].key = {0, 0};
+  // Zeros, which the system gives page by page as words come. A key's last byte is its length, so no word's key is zero.
+  WordCache() : memory_(std::calloc(kBuckets + 1, sizeof(Bucket))) {
+    if (!memory_) throw std::bad_alloc();
+    const size_t beyond = reinterpret_cast<uintptr_t>(memory_.get()) % sizeof(Bucket);
+    buckets_ = reinterpret_cast<Bucket*>(static_cast<char*>(memory_.get()) + (beyond ? sizeof(Bucket) - beyond : 0));
   }
 
   // The key of n <= kMaxBytes bytes. `readable_end`: how far memory may be read.
@@ -74,12 +78,16 @@ class WordCache {
   }
 
  private:
-  static constexpr size_t kBuckets = size_t{1} << 16;  // 2 MiB in all
-  struct alignas(64) Bucket {
+  static constexpr size_t kBuckets = size_t{1} << 16;  // 4 MiB in all
+  struct Bucket {  // a cache line
     Entry entries[2];
   };
+  struct Free {
+    void operator()(void* p) const { std::free(p); }
+  };
 
-  std::unique_ptr<Bucket[]> buckets_;
+  std::unique_ptr<void, Free> memory_;
+  Bucket* buckets_;
 };
 
 }  // namespace gristmill
