@@ -125,7 +125,7 @@ class LLM:
         checkpoint = open_checkpoint(path)
         config = read_config(checkpoint)
         self._ops = pick_backend(device, threads, gpu_memory_fraction)
-        n_bytes = bytes_to_expect(checkpoint, target)
+        n_bytes = bytes_to_expect(checkpoint, config, target)
         self._ops.expect(n_bytes)  # and meanwhile the vocabulary is read
         self._tokenizer: Tokenizer | None = None
         try:

@@ -11,8 +11,11 @@ import format_files as ff
 import numpy as np
 import pytest
 
-from gristmill.formats.mapped import MappedFile
+from gristmill.formats.checkpoint import Weight
+from gristmill.formats.mapped import MappedFile, is_mapped
 from gristmill.formats.open import open_checkpoint
+from gristmill.formats.qtypes import QType
+from gristmill.ops.cpu import CpuOps
 
 N_BYTES = 48 << 20
 
@@ -68,6 +71,38 @@ def test_release_drops_the_pages_and_keeps_the_bytes(tmp_path: Path, write: Call
         checkpoint.release(weight)
     assert resident_file_bytes() - before < N_BYTES // 4
     assert [int(weight.data.sum()) for weight in weights] == sums
+
+
+@pytest.mark.parametrize("reversed_rows", [False, True])
+def test_a_large_matrix_is_not_in_memory_twice(tmp_path: Path, reversed_rows: bool) -> None:
+    """Its pages go while it is packed, before anything is released; what is no file's map stays as it is."""
+    cols = 1024
+    values = np.arange(N_BYTES // 4, dtype="<f4").reshape(-1, cols)
+    path = tmp_path / "values"
+    path.write_bytes(values.tobytes())
+    order = np.arange(len(values), dtype=np.int32)[::-1].copy() if reversed_rows else None
+    own, file = values.copy(), MappedFile(path)
+    ops = CpuOps(2)
+    before = resident_file_bytes()
+    mapped, kept = (
+        ops.put([Weight("w", data, QType.F32, values.shape, row_order=order)])
+        for data in (file.view(0, N_BYTES), own.view(np.uint8).reshape(-1))
+    )
+    assert resident_file_bytes() - before < N_BYTES // 4
+    assert np.array_equal(own, values)
+    rows = np.array([0, 1, 4097, len(values) - 1], np.int32)
+    for linear in (mapped, kept):
+        assert np.array_equal(ops.embed(linear, rows), values[rows if order is None else order[rows]])
+
+
+def test_only_views_without_gaps_of_a_files_map_may_be_dropped(tmp_path: Path) -> None:
+    path = tmp_path / "values"
+    path.write_bytes(bytes(1 << 16))
+    data = MappedFile(path).view(0, 1 << 16)
+    assert is_mapped(data)
+    assert is_mapped(data[4096:].view(np.float32).reshape(-1, 16))
+    not_the_file = (data.copy(), data[::2], np.frombuffer(bytes(8192), np.uint8), np.ones(3), np.zeros((2, 4))[1])
+    assert not any(is_mapped(each) for each in not_the_file)
 
 
 def test_unaligned_numbers_are_copied_and_the_pages_dropped(tmp_path: Path) -> None:

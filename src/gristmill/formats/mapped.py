@@ -46,15 +46,24 @@ class MappedFile:
         return copy
 
     def release(self, data: NDArray[np.generic]) -> None:
-        """Drop the whole pages inside `data` from this process when it is a view of this file; they stay readable."""
+        """Drop the pages that hold `data` from this process when it is a view of this file; they stay readable."""
         start = _address(data) - self._address
         stop = start + data.nbytes
         if not 0 <= start <= stop <= self.size or not hasattr(mmap, "MADV_DONTNEED"):
             return
-        first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
-        last = stop // mmap.PAGESIZE * mmap.PAGESIZE
-        if last > first:
-            self._map.madvise(mmap.MADV_DONTNEED, first, last - first)
+        first = start // mmap.PAGESIZE * mmap.PAGESIZE
+        if stop > first:
+            self._map.madvise(mmap.MADV_DONTNEED, first, stop - first)
+
+
+def is_mapped(data: NDArray[np.generic]) -> bool:
+    """Whether `data` is a view, without gaps, of a file's read-only map: its pages can be dropped, to be read again."""
+    if not data.flags.c_contiguous:
+        return False
+    base: object = data
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return isinstance(base, memoryview) and base.readonly and isinstance(base.obj, mmap.mmap)
 
 
 def release_weight(files: Iterable[MappedFile], weight: Weight) -> None:

@@ -14,7 +14,7 @@ from gristmill.formats.checkpoint import Checkpoint, Weight, bad_file
 from gristmill.formats.qtypes import QType
 from gristmill.formats.quantize import quantize_at_load
 from gristmill.models.decoder import Decoder, Layer
-from gristmill.models.families import Projection, Tensors
+from gristmill.models.families import Projection, Tensors, names_of
 from gristmill.models.hyperparameters import read_config
 from gristmill.ops.interface import Array, Linear, Ops
 from gristmill.types import ModelConfig
@@ -66,8 +66,7 @@ def _stacks(tensors: Tensors, config: ModelConfig) -> Iterator[tuple[list[Projec
 
 
 def _vectors_of_layer(tensors: Tensors, config: ModelConfig, ops: Ops, i: int) -> Callable[..., Layer]:
-    """A layer but for its matrices. Vectors come first: to read one brings the file's pages around it into this
-    process, up to 2 MB, and they go again when the matrices there have been packed."""
+    """A layer but for its matrices. Vectors come first: that one is missing is said before the long work."""
 
     def optional(values: np.ndarray | None) -> Array | None:
         return None if values is None else ops.put_vector(values)
@@ -157,16 +156,17 @@ class _Loader:
             self._progress(self._total, self._total)
 
 
-def bytes_to_expect(checkpoint: Checkpoint, quantize: QType | None = None) -> int:
-    """For `Ops.expect`: all tensors but the largest, whose pages of the file are in memory beside its copy."""
+def bytes_to_expect(checkpoint: Checkpoint, config: ModelConfig, quantize: QType | None = None) -> int:
+    """For `Ops.expect`: what all tensors take as they are kept."""
+    embed = None if config.tied_head else names_of(checkpoint, config).embed
 
-    def size(weight: Weight) -> int:
-        if quantize and len(weight.shape) == 2:
+    def size(name: str) -> int:
+        weight = checkpoint.get(name)
+        if quantize and len(weight.shape) == 2 and name != embed:
             weight = quantize_at_load(weight, quantize)
         return kept_bytes(weight)
 
-    sizes = [size(checkpoint.get(name)) for name in checkpoint.names()]
-    return sum(sizes) - max(sizes, default=0)
+    return sum(size(name) for name in checkpoint.names())
 
 
 def bytes_as_loaded(checkpoint: Checkpoint, config: ModelConfig, target: QType, n_exact: int) -> dict[str, int]:

@@ -184,10 +184,13 @@ class Tensors:
         return sorted(name for name in self._there - self._used if not _is_idle(name, self._config.tied_head))
 
     def vector(self, name: str | None, n: int, layer: int = 0) -> NDArray[np.float32] | None:
-        """float32 [n], None where the file has no such tensor."""
+        """float32 [n], a copy; None where the file has no such tensor."""
         if name is None or (name := name.format(i=layer)) not in self._there:
             return None
-        return dequantize(self._get(name, (n,)))
+        weight = self._get(name, (n,))
+        values = np.array(dequantize(weight))
+        self._checkpoint.release(weight)  # to read it brought the file's pages around it, up to 2 MB, into this process
+        return values
 
     def required(self, name: str, n: int, layer: int = 0) -> NDArray[np.float32]:
         values = self.vector(name, n, layer)

@@ -180,21 +180,34 @@ void fetch_row(const Job& job, const GroupReader& reader, int g, int i, size_t b
   for (size_t at = begin; at < end; at += 64) fetch(row + at);
 }
 
-// Maps the pages behind the rows of groups [begin, end) at once: asking for bytes of a page that is not there does nothing.
-void map_rows([[maybe_unused]] const Job& job, [[maybe_unused]] const GroupReader& reader, [[maybe_unused]] int begin,
-              [[maybe_unused]] int end) {
-#ifdef MADV_POPULATE_READ
+// Where the rows of groups [begin, end) lie.
+struct Span {
   uintptr_t low = UINTPTR_MAX, high = 0;
-  for (int g = begin; g < end; g++) {
-    int first = job.first_panel(g) * kLanes, n = std::min(job.n_lanes(g), job.matrix.rows - first);
-    for (int r = first; r < first + n; r++) {
-      uintptr_t row = reinterpret_cast<uintptr_t>(reader.stored(g / job.groups_a_matrix, r));
-      low = std::min(low, row), high = std::max(high, row + reader.row_bytes());
+
+  Span(const Job& job, const GroupReader& reader, int begin, int end) {
+    for (int g = begin; g < end; g++) {
+      int first = job.first_panel(g) * kLanes, n = std::min(job.n_lanes(g), job.matrix.rows - first);
+      for (int r = first; r < first + n; r++) {
+        uintptr_t row = reinterpret_cast<uintptr_t>(reader.stored(g / job.groups_a_matrix, r));
+        low = std::min(low, row), high = std::max(high, row + reader.row_bytes());
+      }
     }
   }
-  uintptr_t page = uintptr_t(sysconf(_SC_PAGESIZE)), start = low / page * page;
-  madvise(reinterpret_cast<void*>(start), high - start, MADV_POPULATE_READ);  // where it fails, pages come one by one
+};
+
+// Maps the pages of a span at once: asking for bytes of a page that is not there does nothing.
+void map_pages([[maybe_unused]] const Span& span) {
+#ifdef MADV_POPULATE_READ
+  uintptr_t page = uintptr_t(sysconf(_SC_PAGESIZE)), start = span.low / page * page;
+  madvise(reinterpret_cast<void*>(start), span.high - start, MADV_POPULATE_READ);  // where it fails, pages come one by one
 #endif
+}
+
+// Lets go of the whole pages inside a span of a file's map.
+void drop_pages(const Span& span) {
+  uintptr_t page = uintptr_t(sysconf(_SC_PAGESIZE));
+  uintptr_t start = (span.low + page - 1) / page * page, end = span.high / page * page;
+  if (start < end) madvise(reinterpret_cast<void*>(start), end - start, MADV_DONTNEED);
 }
 
 // Groups [begin, end). The rows of a group are 64 streams, too many for the processor to foresee; but while one stretch of
@@ -211,7 +224,7 @@ void pack_groups(const Job& job, int begin, int end, const Kernels& kernels) {
   StoredRow rows[kGroupRows];
   alignas(64) uint8_t stage[16384];
   assert(m.step_offset(kGroup, unit) <= sizeof stage);
-  map_rows(job, reader, begin, end);
+  map_pages(Span(job, reader, begin, end));
   for (int g = begin; g < end; g++) {
     int panel = job.first_panel(g), matrix = g / job.groups_a_matrix, width = m.group_width(panel);
     uint8_t* group = job.base + (m.group(matrix, panel) - m.data);
@@ -259,7 +272,7 @@ std::vector<PackedMatrix> pack(const std::vector<SourceWeight>& weights, ThreadP
   struct Item {
     int job, begin, end;
   };
-  constexpr size_t kItemBytes = size_t(1) << 20;
+  constexpr size_t kItemBytes = size_t(1) << 20, kItemsAtOnce = 16;
   std::vector<PackedMatrix> packed;
   std::vector<Job> jobs;
   std::vector<Item> items;
@@ -273,7 +286,19 @@ std::vector<PackedMatrix> pack(const std::vector<SourceWeight>& weights, ThreadP
     for (int g = 0; g < n_groups; g += a_time) items.push_back({int(jobs.size()), g, std::min(g + a_time, n_groups)});
     jobs.push_back({&weight, m, piece.data, groups, n_groups});
   }
-  pool.run(int(items.size()), [&](int i) { pack_groups(jobs[items[i].job], items[i].begin, items[i].end, kernels); });
+  // Some at a time, so that a large matrix is not in memory twice: its file's pages go when nobody reads there any more.
+  for (size_t first = 0; first < items.size(); first += kItemsAtOnce) {
+    size_t n = std::min(kItemsAtOnce, items.size() - first);
+    pool.run(int(n), [&](int i) {
+      const Item& item = items[first + i];
+      pack_groups(jobs[item.job], item.begin, item.end, kernels);
+    });
+    for (size_t i = first; i < first + n; i++) {
+      const Job& job = jobs[items[i].job];
+      if (!job.weight->mapped) continue;
+      drop_pages(Span(job, GroupReader(*job.weight, job.matrix.pack, kernels), items[i].begin, items[i].end));
+    }
+  }
   return packed;
 }
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from gristmill import _kernels
 from gristmill.formats.checkpoint import Weight
 from gristmill.formats.dequantize import dequantize
+from gristmill.formats.mapped import is_mapped
 from gristmill.formats.qtypes import QType
 from gristmill.ops.interface import Arrays, Begun, Stack
 from gristmill.types import Batch, RopeConfig
@@ -83,7 +84,15 @@ class CpuOps:
         scales = None if weight.scales is None else np.ascontiguousarray(weight.scales).reshape(-1)
         target = weight.quantize_to.label if weight.quantize_to and rows * cols > self._n_exact else None
         return _kernels.stored(
-            weight.qtype.label, weight.data, n_matrices, stored_rows, cols, scales, weight.row_order, target
+            weight.qtype.label,
+            weight.data,
+            n_matrices,
+            stored_rows,
+            cols,
+            scales,
+            weight.row_order,
+            target,
+            is_mapped(weight.data),
         )
 
     def _has_kernel(self, weight: Weight) -> bool:
@@ -97,7 +106,7 @@ class CpuOps:
         return weight.shape[-2] * weight.shape[-1] > self._n_exact
 
     def put_vector(self, values: F32) -> F32:
-        return np.array(values, np.float32, order="C")  # a copy: the file, where it may lie, is not read again
+        return np.ascontiguousarray(values, np.float32)
 
     def array(self, values: Array) -> Array:
         return values
