@@ -195,19 +195,10 @@ struct Span {
   }
 };
 
-// Maps the pages of a span at once: asking for bytes of a page that is not there does nothing.
-void map_pages([[maybe_unused]] const Span& span) {
-#ifdef MADV_POPULATE_READ
+// Where it fails, pages come one by one, or go with their file.
+void advise(const Span& span, int advice) {
   uintptr_t page = uintptr_t(sysconf(_SC_PAGESIZE)), start = span.low / page * page;
-  madvise(reinterpret_cast<void*>(start), span.high - start, MADV_POPULATE_READ);  // where it fails, pages come one by one
-#endif
-}
-
-// Lets go of the whole pages inside a span of a file's map.
-void drop_pages(const Span& span) {
-  uintptr_t page = uintptr_t(sysconf(_SC_PAGESIZE));
-  uintptr_t start = (span.low + page - 1) / page * page, end = span.high / page * page;
-  if (start < end) madvise(reinterpret_cast<void*>(start), end - start, MADV_DONTNEED);
+  madvise(reinterpret_cast<void*>(start), span.high - start, advice);
 }
 
 // Groups [begin, end). The rows of a group are 64 streams, too many for the processor to foresee; but while one stretch of
@@ -224,7 +215,9 @@ void pack_groups(const Job& job, int begin, int end, const Kernels& kernels) {
   StoredRow rows[kGroupRows];
   alignas(64) uint8_t stage[16384];
   assert(m.step_offset(kGroup, unit) <= sizeof stage);
-  map_pages(Span(job, reader, begin, end));
+#ifdef MADV_POPULATE_READ
+  advise(Span(job, reader, begin, end), MADV_POPULATE_READ);  // asking for bytes of a page that is not there does nothing
+#endif
   for (int g = begin; g < end; g++) {
     int panel = job.first_panel(g), matrix = g / job.groups_a_matrix, width = m.group_width(panel);
     uint8_t* group = job.base + (m.group(matrix, panel) - m.data);
@@ -296,7 +289,7 @@ std::vector<PackedMatrix> pack(const std::vector<SourceWeight>& weights, ThreadP
     for (size_t i = first; i < first + n; i++) {
       const Job& job = jobs[items[i].job];
       if (!job.weight->mapped) continue;
-      drop_pages(Span(job, GroupReader(*job.weight, job.matrix.pack, kernels), items[i].begin, items[i].end));
+      advise(Span(job, GroupReader(*job.weight, job.matrix.pack, kernels), items[i].begin, items[i].end), MADV_DONTNEED);
     }
   }
   return packed;
