@@ -25,6 +25,7 @@ from started import answers, engine_of, started
 SECONDS = float(os.environ.get("GRISTMILL_SOAK_S", "10"))
 LEAST_REQUESTS = 400  # before the first look and after it
 MAX_GROWTH_MIB = 8
+MAX_NEW_THREADS = 4  # what a pool may still start, which it does when it first has so much to do at once
 CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "ab"}], "ignore_eos": True}
 CITY = {"type": "object", "properties": {"city": {"enum": ["Rome", "Oslo"]}}, "required": ["city"]}
 
@@ -151,7 +152,7 @@ def test_everything_at_once_leaves_nothing_behind(model_path: Path) -> None:
         grown = [(b.bytes - a.bytes) / 2**20 for a, b in zip(*seen, strict=True)]
         print(f"{dict(sum((client.n for client in clients), Counter()))}; MiB more: {grown}; {seen}")
         assert max(grown) < MAX_GROWTH_MIB, grown
-        assert [each.threads for each in seen[1]] == [each.threads for each in seen[0]]
+        assert all(after.threads - before.threads <= MAX_NEW_THREADS for before, after in zip(*seen, strict=True)), seen
         ended = [psutil.Process(process.pid), engine_of(process)]  # the last connections may still be closing
         wait_until(lambda: all(each.num_fds() <= before.files for each, before in zip(ended, seen[0], strict=True)), 10)
 
