@@ -71,7 +71,8 @@ static bool check_linear(Source source, const char* name, const Kernels& neon, c
       std::vector<Column> columns(n);
       for (int c = 0; c < n; c++) {
         size_t at = size_t(c) * cols;
-        kernels->quantize_tile(&x[at], cols, c % kTileColumns, &blocks[size_t(c / kTileColumns) * n_blocks]);
+        kernels->quantize_tile(&x[at], cols, packed.matrix.super(), c % kTileColumns,
+                               &blocks[size_t(c / kTileColumns) * n_blocks]);
         kernels->to_bf16(&x[at], cols, &bf16[at]);
         columns[c] = {&x[at], &bf16[at], &y[size_t(c) * rows]};
       }

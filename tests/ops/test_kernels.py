@@ -21,6 +21,7 @@ from gristmill.types import Batch
 
 REFERENCE = ReferenceOps()
 BLOCKED = tuple(q for q in QType if q not in FLOATS)
+SUPER = (QType.Q4_K, QType.Q5_K, QType.Q6_K)  # scales of scales
 REQUANTIZED = (QType.Q4_1, QType.Q5_0, QType.Q5_1, QType.Q2_K, QType.Q3_K, QType.IQ4_NL)
 
 
@@ -29,9 +30,9 @@ def cpu(request: pytest.FixtureRequest) -> CpuOps:
     return CpuOps(2, request.param, n_exact=0)
 
 
-def quantized(x: np.ndarray) -> np.ndarray:
-    """What activations become before they meet blocked weights: int8 with a scale for each 32."""
-    blocks = x.reshape(*x.shape[:-1], -1, 32)
+def quantized(x: np.ndarray, block: int = 32) -> np.ndarray:
+    """What activations become before they meet blocked weights: int8 with a scale for each `block`."""
+    blocks = x.reshape(*x.shape[:-1], -1, block)
     peak = np.abs(blocks).max(axis=-1, keepdims=True)
     q = np.rint(blocks * np.where(peak > 0, np.float32(127) / np.maximum(peak, 1e-30), 0).astype(np.float32))
     return (q * (peak / np.float32(127))).reshape(x.shape).astype(np.float32)
@@ -47,7 +48,7 @@ def seen(x: np.ndarray, qtype: QType, isa: str) -> np.ndarray:
     """x as the kernel for this type sees it."""
     if qtype in FLOATS:
         return rounded(x) if qtype is QType.BF16 and isa in ("amx", "avx512bf16") else x
-    return quantized(x)
+    return quantized(x, 256) if qtype in SUPER else quantized(x)
 
 
 @pytest.mark.parametrize("qtype", list(QType), ids=lambda q: q.label)

@@ -12,16 +12,18 @@ using Index = std::integral_constant<int, I>;
 
 // What sets the types apart: kQuantBytes, kScaleBytes and kSuperBytes as in matrix.h, kZero (the unsigned quant that means
 // 0), set<J> (the 16 x 4 quants of columns 4 J .. 4 J + 3; sets are `stride` bytes apart), and scale.
-//   kMinimum  a value is scale * quant - minimum
+//   kMinimum  a value is scale * quant - minimum; the minima of steps that share the activations' scale are together, before them
 //   kHalves   columns 16 .. 31 have a scale of their own, second_scale
 //   kSmall    quants are under 128
 //   kPairs    sets J and J + 4 share bytes, so that one is multiplied after the other
 //   kRows     a scale for each row, after the last step, and none in the steps
+//   kShared   steps that share the activations' scale: so their sums meet it once
 //   kDirect   with more columns than this, sets are taken apart once for all tiles (where that pays is the processor's)
 //   kAsk      weights and activations are asked for early also where the first-level cache does not hold what is asked for
 struct Nibbles {
   static constexpr int kQuantBytes = 256, kScaleBytes = 32, kSuperBytes = 0;
   static constexpr bool kMinimum = false, kHalves = false, kSmall = true, kPairs = true, kRows = false, kAsk = true;
+  static constexpr int kShared = 1;
   static constexpr int kDirect = kDirectNibbles;
   template <int J>
   static U set(const uint8_t* q, int stride) {
@@ -33,6 +35,7 @@ struct Nibbles {
 struct TypeQ8_0 {
   static constexpr int kQuantBytes = 512, kZero = kByteZero, kScaleBytes = 32, kSuperBytes = 0;
   static constexpr bool kMinimum = false, kHalves = false, kSmall = false, kPairs = false, kRows = false, kAsk = false;
+  static constexpr int kShared = 1;
   static constexpr int kDirect = INT32_MAX;
   template <int J>
   static U set(const uint8_t* q, int stride) { return u_byte(u_load(q + stride * J)); }
@@ -50,7 +53,7 @@ struct TypeQ8R : TypeQ8_0 {
 };
 
 struct TypeQ4_0 : Nibbles {
-  static constexpr int kZero = 8, kDirect = kDirectQ4_0;
+  static constexpr int kZero = 8, kDirect = kDirectQ4;
   static F scale(const uint8_t* s, F) { return f_of_half(reinterpret_cast<const uint16_t*>(s)); }
 };
 
@@ -65,10 +68,14 @@ struct TypeMxfp4 : Nibbles {
 };
 
 struct TypeQ4_K : Nibbles {
-  static constexpr int kZero = 0, kSuperBytes = 64;
+  static constexpr int kZero = 0, kScaleBytes = 16, kSuperBytes = 192, kShared = kSuperSteps;
+  static constexpr int kDirect = kDirectQ4;
   static constexpr bool kMinimum = true;
   static F scale(const uint8_t* s, F d) { return f_mul(f_of_u8(s), d); }
-  static F minimum(const uint8_t* s, F dmin) { return f_mul(f_of_u8(s + kLanes), dmin); }
+  static void read_super(const uint8_t* s, F& d, F& dmin) {
+    d = f_of_half(reinterpret_cast<const uint16_t*>(s));
+    dmin = f_of_half(reinterpret_cast<const uint16_t*>(s) + kLanes);
+  }
 };
 
 struct TypeQ5_K : TypeQ4_K {
@@ -78,7 +85,7 @@ struct TypeQ5_K : TypeQ4_K {
 };
 
 struct TypeQ6_K : Nibbles {
-  static constexpr int kQuantBytes = 384, kZero = 32, kSuperBytes = 32;
+  static constexpr int kQuantBytes = 384, kZero = 32, kSuperBytes = 32, kShared = kSuperSteps;
   static constexpr int kDirect = kDirectBits;
   static constexpr bool kHalves = true;
   template <int J>
@@ -89,18 +96,21 @@ struct TypeQ6_K : Nibbles {
   }
   static F scale(const uint8_t* s, F d) { return f_mul(f_of_i8(s), d); }
   static F second_scale(const uint8_t* s, F d) { return f_mul(f_of_i8(s + kLanes), d); }
+  static void read_super(const uint8_t* s, F& d, F&) { d = f_of_half(reinterpret_cast<const uint16_t*>(s)); }
 };
 
-// A type T whose quants have been taken apart into bytes, and its scales and minima into floats.
+constexpr int kToMinima = 64;  // from a panel's scales of scales
+
+// A type T whose quants have been taken apart into bytes, and its scales into floats.
 template <class T>
 struct Expanded : T {
   static constexpr bool kPairs = T::kHalves;
-  static constexpr int kQuantBytes = 512, kScaleBytes = T::kMinimum || T::kHalves ? 128 : 64, kSuperBytes = 0;
+  static constexpr int kQuantBytes = 512, kScaleBytes = T::kHalves ? 128 : 64, kSuperBytes = T::kMinimum ? 192 : 0;
   template <int J>
   static U set(const uint8_t* q, int stride) { return u_load(q + stride * J); }
   static F scale(const uint8_t* s, F) { return f_load(reinterpret_cast<const float*>(s)); }
   static F second_scale(const uint8_t* s, F) { return f_load(reinterpret_cast<const float*>(s) + kLanes); }
-  static F minimum(const uint8_t* s, F) { return f_load(reinterpret_cast<const float*>(s) + kLanes); }
+  static void read_super(const uint8_t* s, F&, F& dmin) { dmin = f_load(reinterpret_cast<const float*>(s)); }
 };
 
 template <class T, int J, int P, int C>
@@ -142,41 +152,29 @@ GRISTMILL_INLINE void add_sums(const I (&from)[P][C], I (&to)[P][C]) {
     for (int p = 0; p < P; p++) to[p][c] = i_add(to[p][c], from[p][c]);
 }
 
-template <class T, int P, int C>
+// Half: whose scale it is.
+template <class T, int Half, int P, int C>
 GRISTMILL_INLINE void add_scaled(const I (&sum)[P][C], const uint8_t* scales, const F (&d)[P], const ActivationBlock& a, F (&acc)[P][C]) {
 #pragma GCC unroll 8
   for (int p = 0; p < P; p++, scales += T::kScaleBytes) {
     F scale = d[p];
-    if constexpr (!T::kRows) scale = T::scale(scales, d[p]);
+    if constexpr (Half) scale = T::second_scale(scales, d[p]);
+    else if constexpr (!T::kRows) scale = T::scale(scales, d[p]);
 #pragma GCC unroll 8
     for (int c = 0; c < C; c++) {
-      F factor = T::kRows ? f_set(a.scale[c]) : f_mul(scale, f_set(a.scale[c]));
+      F factor = T::kShared > 1 ? scale : T::kRows ? f_set(a.scale[c]) : f_mul(scale, f_set(a.scale[c]));
       acc[p][c] = f_fma(f_of_i(sum[p][c]), factor, acc[p][c]);
     }
   }
 }
 
-// With a scale for each half, the activations' scale comes last: one multiplication less.
-template <class T, int P, int C>
-GRISTMILL_INLINE void scale_first(const I (&sum)[P][C], const uint8_t* scales, const F (&d)[P], F (&half)[P][C]) {
+// acc += part * the activations' scale.
+template <int P, int C>
+GRISTMILL_INLINE void add_shared(const F (&part)[P][C], const ActivationBlock& a, F (&acc)[P][C]) {
 #pragma GCC unroll 8
-  for (int p = 0; p < P; p++, scales += T::kScaleBytes) {
-    F scale = T::scale(scales, d[p]);
+  for (int p = 0; p < P; p++)
 #pragma GCC unroll 8
-    for (int c = 0; c < C; c++) half[p][c] = f_mul(f_of_i(sum[p][c]), scale);
-  }
-}
-
-template <class T, int P, int C>
-GRISTMILL_INLINE void add_halves(const I (&sum)[P][C], const uint8_t* scales, const F (&d)[P], const ActivationBlock& a,
-                       const F (&half)[P][C], F (&acc)[P][C]) {
-#pragma GCC unroll 8
-  for (int p = 0; p < P; p++, scales += T::kScaleBytes) {
-    F scale = T::second_scale(scales, d[p]);
-#pragma GCC unroll 8
-    for (int c = 0; c < C; c++)
-      acc[p][c] = f_fma(f_fma(f_of_i(sum[p][c]), scale, half[p][c]), f_set(a.scale[c]), acc[p][c]);
-  }
+    for (int c = 0; c < C; c++) acc[p][c] = f_fma(part[p][c], f_set(a.scale[c]), acc[p][c]);
 }
 
 // The rows' scales, once all columns are summed.
@@ -198,10 +196,9 @@ constexpr int set_at(int i) {
 // exactly its order is fetched by the processor itself nearly as fast as memory gives, and any other far slower.
 GRISTMILL_INLINE void in_order(const uint8_t*& p) { asm("" : "+r"(p)); }
 
-// acc += one step of P panels times one block of C columns.
+// acc += one step of P panels times one block of C columns; without the activations' scale where steps share it.
 template <class T, int P, int C>
-GRISTMILL_INLINE void block_step(const uint8_t* q, int stride, const uint8_t* scales, const F (&d)[P], const F (&dmin)[P],
-                       const ActivationBlock& a, F (&acc)[P][C]) {
+GRISTMILL_INLINE void block_step(const uint8_t* q, int stride, const uint8_t* scales, const F (&d)[P], const ActivationBlock& a, F (&acc)[P][C]) {
   constexpr bool kStream = P == kGroup && C <= 2;
   // Two sums an output where there are few, so that fewer products wait for the one before: whole numbers may be added in
   // any order.
@@ -216,46 +213,51 @@ GRISTMILL_INLINE void block_step(const uint8_t* q, int stride, const uint8_t* sc
     if constexpr (kStream) in_order(scales);
   };
   I sum[P][C];
-  start_sums<T, P, C>(T::kHalves ? a.negative_low : a.negative, sum);
+  start_sums<T, P, C>(a.negative[0], sum);
   if constexpr (kTwo) {
     I other[P][C];
-    if constexpr (T::kHalves) start_sums<T, P, C>(a.negative_high, other);
+    if constexpr (T::kHalves) start_sums<T, P, C>(a.negative[1], other);
     else clear_sums<P, C>(other);
     dot_all(sum, other);
     if constexpr (T::kHalves) {
-      F half[P][C];
-      scale_first<T, P, C>(sum, scales, d, half);
-      add_halves<T, P, C>(other, scales, d, a, half, acc);
+      add_scaled<T, 0, P, C>(sum, scales, d, a, acc);
+      add_scaled<T, 1, P, C>(other, scales, d, a, acc);
     } else {
       add_sums<P, C>(other, sum);
-      add_scaled<T, P, C>(sum, scales, d, a, acc);
+      add_scaled<T, 0, P, C>(sum, scales, d, a, acc);
     }
   } else if constexpr (T::kHalves) {
-    F half[P][C];
     dot(Index<0>(), sum), dot(Index<2>(), sum), dot(Index<4>(), sum), dot(Index<6>(), sum);
-    scale_first<T, P, C>(sum, scales, d, half);
-    start_sums<T, P, C>(a.negative_high, sum);
+    add_scaled<T, 0, P, C>(sum, scales, d, a, acc);
+    start_sums<T, P, C>(a.negative[1], sum);
     dot(Index<1>(), sum), dot(Index<3>(), sum), dot(Index<5>(), sum), dot(Index<7>(), sum);
-    add_halves<T, P, C>(sum, scales, d, a, half, acc);
+    add_scaled<T, 1, P, C>(sum, scales, d, a, acc);
   } else {
     dot_all(sum, sum);
-    add_scaled<T, P, C>(sum, scales, d, a, acc);
-  }
-  if constexpr (T::kMinimum) {
-#pragma GCC unroll 8
-    for (int p = 0; p < P; p++) {
-      F minimum = T::minimum(scales + T::kScaleBytes * p, dmin[p]);
-#pragma GCC unroll 8
-      for (int c = 0; c < C; c++) acc[p][c] = f_fnma(minimum, f_set(a.scaled_sum[c]), acc[p][c]);
-    }
+    add_scaled<T, 0, P, C>(sum, scales, d, a, acc);
   }
 }
 
-// A panel's scales of scales.
-template <class T>
-GRISTMILL_INLINE void read_super(const uint8_t* super, F& d, F& dmin) {
-  d = f_of_half(reinterpret_cast<const uint16_t*>(super));
-  if (T::kMinimum) dmin = f_of_half(reinterpret_cast<const uint16_t*>(super) + kLanes);
+// What a panel's minima take off one column's sum, whose sums of activations are at `sums`, `stride` bytes from a block to the next.
+GRISTMILL_INLINE F less_minima(const uint8_t* minima, F dmin, const int8_t* sums, size_t stride) {
+  U first = u_load(minima), second = u_load(minima + 64);
+  I sum = i_dot4_small(i_dot4_small(i_set(0), first, sums), second, sums + stride);
+  sum = i_dot4_small(i_dot4_small(i_shift_left<7>(sum), first, sums + 2 * stride), second, sums + 3 * stride);
+  return f_fnma(f_of_i(sum), dmin, f_zero());
+}
+
+// What steps that share the activations' scale begin with; a: the first one's.
+template <class T, int P, int C>
+GRISTMILL_INLINE void start_shared(const uint8_t* super, const F (&dmin)[P], const ActivationBlock* a, F (&part)[P][C]) {
+  if constexpr (T::kMinimum) {
+#pragma GCC unroll 8
+    for (int p = 0; p < P; p++)
+#pragma GCC unroll 8
+      for (int c = 0; c < C; c++)
+        part[p][c] = less_minima(super + T::kSuperBytes * p + kToMinima, dmin[p], a->sums[c], sizeof *a);
+  } else {
+    clear<P, C>(part);
+  }
 }
 
 // Steps begin .. end of a group, whose bytes start at q, with one tile of activations. kWidth: the group's panels, 0 where
@@ -278,14 +280,8 @@ struct BlockedVisit {
     F acc[P][C], d[P] = {}, dmin[P] = {};
     if (begin) partial.get<P, C>(first, column, acc);
     else clear<P, C>(acc);
-    for (int b = begin; b < end; b++, a++) {
-      if (T::kSuperBytes && b % 8 == 0) {
-        const uint8_t* super = at - 64 * first + T::kSuperBytes * first;
-#pragma GCC unroll 8
-        for (int p = 0; p < P; p++) read_super<T>(super + T::kSuperBytes * p, d[p], dmin[p]);
-        at += T::kSuperBytes * width;
-      }
-      block_step<T, P, C>(at, stride, at + to_scales, d, dmin, *a, acc);
+    auto step = [&](F (&to)[P][C]) __attribute__((always_inline)) {
+      block_step<T, P, C>(at, stride, at + to_scales, d, *a, to);
       if (ahead.lines) {
         ahead.fetch();
         if constexpr (T::kAsk && C == kTileColumns) ask_for<sizeof *a, 3>(a + w.n_steps(), 0);  // the next tile's
@@ -295,7 +291,23 @@ struct BlockedVisit {
         if (kNear && kStreamsWait != Wait::Nowhere) ask_for_stream<kBytes>(at);
         else if (T::kAsk && (C > 2 || kStreamsWait != Wait::Nowhere)) ask_for<kBytes, 2>(at, kAheadUnpacked);
       }
-      at += (T::kQuantBytes + T::kScaleBytes) * width;
+      at += (T::kQuantBytes + T::kScaleBytes) * width, a++;
+    };
+    for (int b = begin; b < end; b += T::kShared) {
+      [[maybe_unused]] const uint8_t* super = at - 64 * first + T::kSuperBytes * first;
+      if constexpr (T::kSuperBytes > 0) {
+#pragma GCC unroll 8
+        for (int p = 0; p < P; p++) T::read_super(super + T::kSuperBytes * p, d[p], dmin[p]);
+        at += T::kSuperBytes * width;
+      }
+      if constexpr (T::kShared == 1) {
+        step(acc);
+      } else {
+        F part[P][C];
+        start_shared<T, P, C>(super, dmin, a, part);
+        for (int i = 0; i < T::kShared; i++) step(part);
+        add_shared<P, C>(part, a[-1], acc);
+      }
     }
     if (end < w.n_steps()) return partial.put<P, C>(first, column, acc);
     if constexpr (T::kRows) scale_rows<P, C>(at, acc);  // `at` is 64 bytes a panel past the last step
@@ -313,23 +325,32 @@ inline void expand_set(const uint8_t* q, int stride, int width, uint8_t* out) {
 }
 
 template <class T>
-inline void expand_scales(const uint8_t* from, F d, F dmin, uint8_t* to) {
+inline void expand_scales(const uint8_t* from, F d, uint8_t* to) {
   float* out = reinterpret_cast<float*>(to);
   f_store(out, T::scale(from, d));
   if constexpr (T::kHalves) f_store(out + kLanes, T::second_scale(from, d));
-  if constexpr (T::kMinimum) f_store(out + kLanes, T::minimum(from, dmin));
 }
 
-// n_steps of a group of T's, as Expanded<T> reads them. The first step is a multiple of 8.
+// A panel's dmin, and its minima as they are.
+template <class T>
+inline void expand_super(const uint8_t* from, F dmin, uint8_t* to) {
+  f_store(reinterpret_cast<float*>(to), dmin);
+  std::memcpy(to + kToMinima, from + kToMinima, 128);
+}
+
+// n_steps of a group of T's, as Expanded<T> reads them. The first step is a multiple of kSuperSteps.
 template <class T>
 inline void expand(const uint8_t* q, int width, int n_steps, uint8_t* out) {
   const int stride = 64 * width;
   F d[kGroup] = {}, dmin[kGroup] = {};
   for (int b = 0; b < n_steps; b++) {
-    if (T::kSuperBytes && b % 8 == 0) {
-      for (int p = 0; p < width; p++) read_super<T>(q + T::kSuperBytes * p, d[p], dmin[p]);
-      q += T::kSuperBytes * width;
-    }
+    if constexpr (T::kSuperBytes > 0)
+      if (b % kSuperSteps == 0)
+        for (int p = 0; p < width; p++, q += T::kSuperBytes) {
+          T::read_super(q, d[p], dmin[p]);
+          if constexpr (T::kMinimum) expand_super<T>(q, dmin[p], out);
+          out += Expanded<T>::kSuperBytes;
+        }
     expand_set<T, 0>(q, stride, width, out);
     expand_set<T, 1>(q, stride, width, out);
     expand_set<T, 2>(q, stride, width, out);
@@ -340,7 +361,7 @@ inline void expand(const uint8_t* q, int width, int n_steps, uint8_t* out) {
     expand_set<T, 7>(q, stride, width, out);
     q += T::kQuantBytes * width, out += 512 * width;
     for (int p = 0; p < width; p++, q += T::kScaleBytes, out += Expanded<T>::kScaleBytes)
-      expand_scales<T>(q, d[p], dmin[p], out);
+      expand_scales<T>(q, d[p], out);
   }
 }
 
@@ -381,7 +402,7 @@ void blocked_group(const Matrix& w, const uint8_t* group, int panel, const Colum
 
 template <class T>
 void blocked_linear(const Matrix& w, int matrix, int panel, int panel_end, const Columns& all) {
-  constexpr int kExpandedBytes = (512 + Expanded<T>::kScaleBytes) * kStretch;
+  constexpr int kExpandedBytes = (512 + Expanded<T>::kScaleBytes) * kStretch + Expanded<T>::kSuperBytes * (kStretch / kSuperSteps);
   alignas(64) uint8_t expanded[T::kDirect < INT32_MAX ? kExpandedBytes * kGroup : 1];
   Partial partial;
   for (; panel < panel_end; panel += kGroup)

@@ -47,37 +47,66 @@ inline void for_lanes(int n, Body body) {  // body(offset, count), 16 at a time
 constexpr int kFloatsAhead = 1024;
 __attribute__((always_inline)) inline void fetch_row(const float* x) { __builtin_prefetch(x + kFloatsAhead, 0, 3); }
 
-// One block of 32: q, their sums by halves; returns the scale.
-inline float quantize_block(const float* x, int8_t* q, int32_t* sum) {
-  F low = f_load(x), high = f_load(x + kLanes);
-  float peak = f_peak(f_max(f_abs(low), f_abs(high)));
-  float inverse = peak > 0 ? 127.0f / peak : 0.0f;
-  I first = i_of_f(f_mul(low, f_set(inverse))), second = i_of_f(f_mul(high, f_set(inverse)));
+// What the largest of n numbers is multiplied by to become 127.
+inline float inverse_scale(float peak) { return peak > 0 ? 127.0f / peak : 0.0f; }
+
+inline F block_peaks(const float* x) { return f_max(f_abs(f_load(x)), f_abs(f_load(x + kLanes))); }
+
+// One block of 32: q and their sums by halves.
+inline void round_block(const float* x, float inverse, int8_t* q, int32_t* sum) {
+  I first = i_of_f(f_mul(f_load(x), f_set(inverse))), second = i_of_f(f_mul(f_load(x + kLanes), f_set(inverse)));
   i8_of_i(q, first);
   i8_of_i(q + kLanes, second);
   sum[0] = i_sum(first), sum[1] = i_sum(second);
-  return peak / 127.0f;
 }
 
 void quantize(const float* x, int n, int8_t* q, float* scale, int32_t* sum) {
-  for (int b = 0; b < n / kBlock; b++) scale[b] = quantize_block(x + b * kBlock, q + b * kBlock, sum + 2 * b);
+  for (int b = 0; b < n / kBlock; b++, x += kBlock) {
+    float peak = f_peak(block_peaks(x));
+    round_block(x, inverse_scale(peak), q + b * kBlock, sum + 2 * b);
+    scale[b] = peak / 127.0f;
+  }
+}
+
+// The sums of kSuperSteps blocks, where these keep them.
+template <class Block>
+inline void put_sums(const int32_t* sum, int lane, Block* out) {
+  for (int i = 0; i < kSuperSteps; i++) {
+    int low = ((sum[i] + 64) & 127) - 64;
+    out[i / 4].sums[lane][i % 4] = int8_t((sum[i] - low) / 128);
+    out[2 + i / 4].sums[lane][i % 4] = int8_t(low);
+  }
+}
+
+template <int Shared, class Block>
+void quantize_blocks(const float* x, int n, int lane, Block* out) {
+  for (int b = 0; b < n / kBlock; b += Shared, out += Shared) {
+    F peaks = f_zero();
+    for (int i = 0; i < Shared; i++) {
+      fetch_row(x + i * kBlock);
+      fetch_row(x + i * kBlock + kLanes);
+      peaks = f_max(peaks, block_peaks(x + i * kBlock));
+    }
+    float peak = f_peak(peaks), scale = peak / 127.0f, inverse = inverse_scale(peak);
+    int32_t sums[Shared];
+    for (int i = 0; i < Shared; i++, x += kBlock) {
+      int32_t sum[2];
+      round_block(x, inverse, out[i].q[lane], sum);
+      sums[i] = sum[0] + sum[1];
+      out[i].scale[lane] = scale;
+      if constexpr (std::is_same_v<Block, ActivationBlock>) {
+        out[i].negative[0][lane] = -(Shared > 1 ? sum[0] : sums[i]);
+        out[i].negative[1][lane] = -(Shared > 1 ? sum[1] : 0);
+      }
+    }
+    if constexpr (Shared > 1) put_sums(sums, lane, out);
+  }
 }
 
 template <class Block>  // ActivationBlock or WideBlock
-void quantize_tile(const float* x, int n, int lane, Block* out) {
-  for (int b = 0; b < n / kBlock; b++, out++) {
-    fetch_row(x + b * kBlock);
-    fetch_row(x + b * kBlock + kLanes);
-    int32_t sum[2];
-    float scale = quantize_block(x + b * kBlock, out->q[lane], sum);
-    out->scale[lane] = scale;
-    out->scaled_sum[lane] = scale * float(sum[0] + sum[1]);
-    if constexpr (std::is_same_v<Block, ActivationBlock>) {
-      out->negative[lane] = -(sum[0] + sum[1]);
-      out->negative_low[lane] = -sum[0];
-      out->negative_high[lane] = -sum[1];
-    }
-  }
+void quantize_tile(const float* x, int n, bool super, int lane, Block* out) {
+  if (super) quantize_blocks<kSuperSteps>(x, n, lane, out);
+  else quantize_blocks<1>(x, n, lane, out);
 }
 
 // Quants rounded half to even. A row with a number that is not finite gets the scale NaN.

@@ -158,12 +158,14 @@ inline Words unpack_k_scales(const uint8_t* packed) {
 template <Pack kPack>
 void lay_k4(const StoredRow* rows, size_t at, int quants, const Place<uint8_t>* to) {
   Bytes scales[kLanes];
-  for (int r = 0; r < kLanes; r++) scales[r] = Bytes(unpack_k_scales(rows[r].blocks + at + 4));
-  transpose(scales);
-  for (int s = 0; s < 8; s++) {
-    store(to[s].scales, scales[s]);
-    store(to[s].scales + kLanes, scales[8 + s]);
+  uint8_t* minima = to[0].super + 4 * kLanes;
+  for (int r = 0; r < kLanes; r++) {
+    Words both = unpack_k_scales(rows[r].blocks + at + 4);
+    for (int half = 0; half < 2; half++) std::memcpy(minima + 64 * half + 4 * r, &both[2 + half], 4);
+    scales[r] = Bytes(both);
   }
+  transpose(scales);
+  for (int s = 0; s < 8; s++) store(to[s].scales, scales[s]);
   lay_half_scales(rows, at, to[0].super);
   lay_half_scales(rows, at + 2, to[0].super + 2 * kLanes);
   for (int s = 0; s < 8; s += 2) lay_both_halves<kPack>(rows, at + quants + 16 * s, to[s], to[s + 1]);

@@ -26,10 +26,10 @@ struct Place {
 
 template <class Byte>
 Place<Byte> place(const Matrix& m, Byte* group, int width, int in_group, int step) {
-  Byte* quants = group + m.step_offset(width, step) + (step % 8 == 0 ? m.super_bytes() * width : 0);
+  Byte* quants = group + m.step_offset(width, step) + (step % kSuperSteps == 0 ? m.super_bytes() * width : 0);
   size_t set_bytes = m.quant_bytes() < 64 ? m.quant_bytes() : 64;
   return {quants + set_bytes * in_group, quants + m.quant_bytes() * width + m.scale_bytes() * in_group,
-          group + m.step_offset(width, step / 8 * 8) + m.super_bytes() * in_group, int(set_bytes) * width};
+          group + m.step_offset(width, step / kSuperSteps * kSuperSteps) + m.super_bytes() * in_group, int(set_bytes) * width};
 }
 
 // Steps that are laid at once; lay_steps begins at a multiple of it.

@@ -17,8 +17,8 @@
 //   Q8R          32          8 sets                                   none: 16 float a panel, see below
 //   Q4_0         32          nibbles                                  16 half
 //   MXFP4        32          nibbles                                  16 E8M0 bytes
-//   Q4_K         32          nibbles                                  16 scale bytes, 16 minimum bytes
-//   Q5_K         32          1 set whose bit j is the fifth bit of    16 scale bytes, 16 minimum bytes
+//   Q4_K         32          nibbles                                  16 scale bytes
+//   Q5_K         32          1 set whose bit j is the fifth bit of    16 scale bytes
 //                            set j, nibbles
 //   Q6_K         32          upper bits of sets 0, 1, 4 and 5, two    16 signed bytes for columns 0..15, 16 for 16..31
 //                            sets of nibbles, upper bits of sets 2,
@@ -27,7 +27,8 @@
 // A set is 16 rows x 4 columns of bytes (value + Matrix::zero); nibbles are 4 sets of bytes with set j in the low and set
 // j + 4 in the high half; upper bits are a set of bytes with two bits of each, the first set's lowest. All lies in the order
 // in which a kernel for one sequence reads it (blocked_impl.h: set_at). Before every eighth step of the K types stand the
-// scales of scales: Q4_K and Q5_K 16 half d and 16 half dmin of each panel, Q6_K 16 half d. After the last step of Q8R stand
+// scales of scales of each panel: Q6_K 16 half d, Q4_K and Q5_K 16 half d, 16 half dmin and the minima of the eight steps as
+// two sets, which are multiplied by the sums of activations as quants are by activations. After the last step of Q8R stand
 // the scales of each panel's rows, 16 float.
 #pragma once
 #include <cstddef>
@@ -42,6 +43,7 @@ constexpr int nibble_set(Pack pack, int k) { return pack == Pack::Q5_K ? k + 1 :
 
 constexpr int kLanes = 16;   // rows of a panel
 constexpr int kBlock = 32;   // columns that share a scale
+constexpr int kSuperSteps = 8;  // steps that share the scales of scales, where there are some
 
 constexpr int kGroup = 4;    // panels in one stream
 
@@ -53,6 +55,7 @@ struct Matrix {
   int zero = 0;               // what stands for 0 in the bytes of Q8, as its kernel wants it: 0 or 128
 
   bool blocked() const { return pack >= Pack::Q8_0; }
+  bool super() const { return super_bytes() > 0; }  // has scales of scales; activations then share theirs in as many steps
   int n_panels() const { return (rows + kLanes - 1) / kLanes; }
   int n_steps() const { return blocked() ? cols / kBlock : pack == Pack::BF16 ? (cols + 1) / 2 : cols; }
   // Bytes of one panel in one step, and of its scales of scales in eight.
@@ -71,9 +74,9 @@ struct Matrix {
   }
   size_t scale_bytes() const {
     if (!blocked() || pack == Pack::Q8R) return 0;
-    return pack == Pack::Q8F ? 64 : pack == Pack::MXFP4 ? 16 : 32;
+    return pack == Pack::Q8F ? 64 : pack == Pack::Q8_0 || pack == Pack::Q4_0 || pack == Pack::Q6_K ? 32 : 16;
   }
-  size_t super_bytes() const { return pack == Pack::Q4_K || pack == Pack::Q5_K ? 64 : pack == Pack::Q6_K ? 32 : 0; }
+  size_t super_bytes() const { return pack == Pack::Q4_K || pack == Pack::Q5_K ? 192 : pack == Pack::Q6_K ? 32 : 0; }
   size_t row_scale_bytes() const { return pack == Pack::Q8R ? 64 : 0; }
   size_t panel_bytes() const { return step_offset(1, n_steps()); }
   size_t matrix_bytes() const { return (panel_bytes() * n_panels() + 63) / 64 * 64; }
@@ -89,20 +92,20 @@ struct Matrix {
   // From a group's start to its step: the scales of scales where there are some, then the step's quants. n_steps() gives the
   // group's end.
   size_t step_offset(int width, int step) const {
-    size_t bytes = (quant_bytes() + scale_bytes()) * step + super_bytes() * ((step + 7) / 8);
+    size_t bytes = (quant_bytes() + scale_bytes()) * step + super_bytes() * ((step + kSuperSteps - 1) / kSuperSteps);
     return width * (bytes + (step == n_steps() ? row_scale_bytes() : 0));
   }
 };
 
-// 32 columns of up to kTileColumns rows of activations in int8, side by side: x ~ q * scale.
+// 32 columns of up to kTileColumns rows of activations in int8, side by side: x ~ q * scale. For weights with scales of scales
+// kSuperSteps blocks have the same scale, for all others each has its own. Such eight keep the sums of their q as 128 h + l,
+// four to a block: h of blocks 0..3 in block 0, h of 4..7 in block 1, l of 0..3 in block 2, l of 4..7 in block 3.
 constexpr int kTileColumns = 4;
 struct alignas(64) ActivationBlock {
   int8_t q[kTileColumns][kBlock];
   float scale[kTileColumns];
-  float scaled_sum[kTileColumns];        // scale * sum of q
-  int32_t negative[kTileColumns];        // - sum of q
-  int32_t negative_low[kTileColumns];    // - sum of q over columns 0..15
-  int32_t negative_high[kTileColumns];   // and over columns 16..31
+  int8_t sums[kTileColumns][4];
+  int32_t negative[2][kTileColumns];  // - the sum of q; in such eight that of columns 0..15, then that of columns 16..31
 };
 
 // The same of 16 rows, for kernels that multiply so many at once.
@@ -110,7 +113,7 @@ constexpr int kWideRows = 16;
 struct alignas(64) WideBlock {
   int8_t q[kWideRows][kBlock];
   float scale[kWideRows];
-  float scaled_sum[kWideRows];
+  int8_t sums[kWideRows][4];
 };
 
 // One row of activations as the float kernels read it, and where its results go.
@@ -192,8 +195,9 @@ struct Fits;   // quantize.h
 struct Kernels {
   const char* name;
   void (*linear[int(Pack::kCount)])(const Matrix& w, int matrix, int panel_begin, int panel_end, const Columns& columns);
-  void (*quantize_tile)(const float* x, int n, int lane, ActivationBlock* out);  // out: [n / 32], of which it fills one lane
-  void (*quantize_wide)(const float* x, int n, int lane, WideBlock* out);  // the same; null where nothing takes 16 rows at once
+  // out: [n / 32], of which it fills one lane. super: for a Matrix that is so.
+  void (*quantize_tile)(const float* x, int n, bool super, int lane, ActivationBlock* out);
+  void (*quantize_wide)(const float* x, int n, bool super, int lane, WideBlock* out);  // null where nothing takes 16 rows at once
   void (*quantize)(const float* x, int n, int8_t* q, float* scale, int32_t* sum);  // scale [n / 32], sum [n / 16]
   float (*quantize_row)(const float* x, int n, int8_t* q);  // a weight's row: one scale for all of it, which is returned
   void (*quantize_q8_0)(const float* x, int n, uint8_t* blocks);  // a weight's row as ggml's Q8_0 [n / 32, 34]

@@ -70,14 +70,17 @@ int Ops::tile_columns(int n, const Linear& w) const {
 
 void Ops::prepare(const float* x, const int* rows, int n_columns, int tile_columns, const Linear& w, Activations& out) {
   int n = w.cols(), n_bf16 = (n + 1) / 2 * 2, n_blocks = n / kBlock;
-  bool int8 = false, bf16 = false, wide = tile_columns == kWideRows;
+  bool int8[2] = {}, bf16 = false, wide = tile_columns == kWideRows;
   for (const auto& part : w.parts) {
-    int8 |= part->matrix.blocked();
+    if (part->matrix.blocked()) int8[part->matrix.super()] = true;
     bf16 |= part->matrix.pack == Pack::BF16 && kernels_->bf16_step == 2;
   }
   size_t n_tiles = size_t(n_columns + tile_columns - 1) / tile_columns;
-  if (int8 && wide) out.wide.resize(std::max(out.wide.size(), n_tiles * n_blocks));
-  else if (int8) out.blocks.resize(std::max(out.blocks.size(), n_tiles * n_blocks));
+  for (int super = 0; super < 2; super++) {
+    auto& [blocks, wides] = out.int8[super];
+    if (int8[super] && wide) wides.resize(std::max(wides.size(), n_tiles * n_blocks));
+    else if (int8[super]) blocks.resize(std::max(blocks.size(), n_tiles * n_blocks));
+  }
   out.tile_columns = tile_columns;
   if (bf16) out.bf16.resize(std::max(out.bf16.size(), size_t(n_columns) * n_bf16));
   out.columns.resize(n_columns);
@@ -88,8 +91,10 @@ void Ops::prepare(const float* x, const int* rows, int n_columns, int tile_colum
     c.x = x + size_t(rows ? rows[i] : i) * n;
     int lane = i % tile_columns;
     size_t tile = size_t(i / tile_columns) * n_blocks;
-    if (int8 && wide) kernels_->quantize_wide(c.x, n, lane, out.wide.data() + tile);
-    else if (int8) kernels_->quantize_tile(c.x, n, lane, out.blocks.data() + tile);
+    for (int super = 0; super < 2; super++) {
+      if (int8[super] && wide) kernels_->quantize_wide(c.x, n, super, lane, out.int8[super].wide.data() + tile);
+      else if (int8[super]) kernels_->quantize_tile(c.x, n, super, lane, out.int8[super].blocks.data() + tile);
+    }
     if (bf16) {
       uint16_t* y = out.bf16.data() + size_t(i) * n_bf16;
       kernels_->to_bf16(c.x, n, y);
@@ -98,7 +103,7 @@ void Ops::prepare(const float* x, const int* rows, int n_columns, int tile_colum
     }
   };
   // A thread takes a whole tile: its columns share cache lines.
-  for_rows(int(n_tiles), int8 || bf16 ? int64_t(n) * tile_columns : 0, [&](int tile) {
+  for_rows(int(n_tiles), int8[0] || int8[1] || bf16 ? int64_t(n) * tile_columns : 0, [&](int tile) {
     for (int i = tile * tile_columns; i < std::min((tile + 1) * tile_columns, n_columns); i++) put(i);
   });
 }
@@ -107,13 +112,14 @@ void Ops::plan(const Linear& w, int matrix, const Activations& x, int first, int
   int n_threads = pool_.size();
   size_t block = size_t(first / x.tile_columns) * (w.cols() / kBlock);
   Columns columns{x.columns.data() + first, nullptr, nullptr, n_columns, 0};
-  bool wide = x.tile_columns == kWideRows;
-  if (wide && !x.wide.empty()) columns.wide = x.wide.data() + block;
-  if (!wide && !x.blocks.empty()) columns.blocks = x.blocks.data() + block;
   int left = 0;
   for (const auto& part : w.parts) left += part->matrix.n_panels();
   for (int part = 0; part < int(w.parts.size()); part++) {
     const Matrix& m = w.parts[part]->matrix;
+    const auto& [blocks, wides] = x.int8[m.super()];
+    bool wide = x.tile_columns == kWideRows;
+    columns.blocks = wide || blocks.empty() ? nullptr : blocks.data() + block;
+    columns.wide = !wide || wides.empty() ? nullptr : wides.data() + block;
     // Long tasks first, as memory is read best in long stretches, and short ones last, so that the threads end together.
     for (int p = 0, step; p < m.n_panels(); p += step, left -= step) {
       step = std::min(std::clamp(left / (n_threads * 2) / kGroup * kGroup, kGroup, 256), m.n_panels() - p);

@@ -129,8 +129,11 @@ class Ops {
  private:
   // Rows of activations in each form that the parts of a weight need.
   struct Activations {
-    std::vector<ActivationBlock> blocks;
-    std::vector<WideBlock> wide;  // instead of blocks, where tile_columns is kWideRows
+    struct Int8 {
+      std::vector<ActivationBlock> blocks;
+      std::vector<WideBlock> wide;  // instead of blocks, where tile_columns is kWideRows
+    };
+    Int8 int8[2];  // [Matrix::super()]
     std::vector<uint16_t> bf16;
     std::vector<Column> columns;
     int tile_columns = kTileColumns;

@@ -309,8 +309,8 @@ float f32_at(const uint8_t* base, int i) {
   return v;
 }
 
-// Column i of row r of a block. row_scales: of Q8R, the panel's.
-float unpack_one(const Matrix& m, const Place<const uint8_t>& at, const uint8_t* row_scales, int r, int i) {
+// Column i of row r of a step. row_scales: of Q8R, the panel's.
+float unpack_one(const Matrix& m, const Place<const uint8_t>& at, const uint8_t* row_scales, int step, int r, int i) {
   int j = i / 4, lane = 4 * r + i % 4;
   int nibble = at.quants[at.stride * nibble_set(m.pack, j % 4) + lane] >> (4 * (j / 4)) & 15;
   auto byte = [&] { return float(int8_t(at.quants[at.stride * j + lane] - m.zero)); };
@@ -324,7 +324,8 @@ float unpack_one(const Matrix& m, const Place<const uint8_t>& at, const uint8_t*
     case Pack::Q5_K: {
       if (m.pack == Pack::Q5_K) nibble |= (at.quants[lane] >> j & 1) << 4;
       float scale = half_to_float(u16_at(at.super, r)) * float(at.scales[r]);
-      return scale * float(nibble) - half_to_float(u16_at(at.super, kLanes + r)) * float(at.scales[kLanes + r]);
+      const uint8_t* minima = at.super + 4 * kLanes + 4 * kLanes * (step % kSuperSteps / 4);
+      return scale * float(nibble) - half_to_float(u16_at(at.super, kLanes + r)) * float(minima[4 * r + step % 4]);
     }
     default: {  // Q6_K
       int upper = at.quants[at.stride * 3 * (j % 4 / 2) + lane] >> (4 * (j / 4) + 2 * (j % 2)) & 3;
@@ -343,7 +344,7 @@ void unpack_row(const Matrix& m, int matrix, int row, float* out) {
   for (int step = 0; step < m.n_steps(); step++) {
     Place<const uint8_t> at = place(m, group, width, panel % kGroup, step);
     if (m.blocked()) {
-      for (int i = 0; i < kBlock; i++) *out++ = unpack_one(m, at, row_scales, r, i);
+      for (int i = 0; i < kBlock; i++) *out++ = unpack_one(m, at, row_scales, step, r, i);
     } else if (m.pack == Pack::F32) {
       *out++ = f32_at(at.quants, r);
     } else if (m.pack == Pack::F16) {

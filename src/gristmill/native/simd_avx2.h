@@ -13,7 +13,7 @@ namespace {
 constexpr const char* kIsa = "avx2";
 constexpr int kIntTile = 4, kFloatTile = 6, kFloatColumns = 6;  // accumulators of a tile
 constexpr int kManyTile = 4;   // kIntTile where a group meets many tiles
-constexpr int kDirectQ4_0 = 4, kDirectNibbles = 4, kDirectBits = 2;  // blocked_impl.h: kDirect
+constexpr int kDirectQ4 = 4, kDirectNibbles = 4, kDirectBits = 2;  // blocked_impl.h: kDirect
 constexpr int kSplitSums = 0;  // a tile of so many outputs has two sums each: products wait less for one another
 constexpr int kAttentionRows = 4, kAttentionAccumulators = 4;
 constexpr bool kBf16Dot = false;
@@ -121,6 +121,8 @@ inline void i_store(int32_t* p, I x) {
 }
 inline I i_add(I x, I y) { return {_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(x.b, y.b)}; }
 inline I i_mul(I x, I y) { return {_mm256_mullo_epi32(x.a, y.a), _mm256_mullo_epi32(x.b, y.b)}; }
+template <int N>
+inline I i_shift_left(I x) { return {_mm256_slli_epi32(x.a, N), _mm256_slli_epi32(x.b, N)}; }
 inline I i_of_i8(const uint8_t* p) { return {_mm256_cvtepi8_epi32(load8(p)), _mm256_cvtepi8_epi32(load8(p + 8))}; }
 inline int32_t i_sum(I x) {
   __m256i s = _mm256_add_epi32(x.a, x.b);

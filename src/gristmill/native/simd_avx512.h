@@ -74,6 +74,8 @@ inline I i_load(const int32_t* p) { return _mm512_loadu_si512(p); }
 inline void i_store(int32_t* p, I a) { _mm512_storeu_si512(p, a); }
 inline I i_add(I a, I b) { return _mm512_add_epi32(a, b); }
 inline I i_mul(I a, I b) { return _mm512_mullo_epi32(a, b); }
+template <int N>
+inline I i_shift_left(I a) { return _mm512_slli_epi32(a, N); }
 inline I i_of_i8(const uint8_t* p) { return _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
 inline int32_t i_sum(I a) { return _mm512_reduce_add_epi32(a); }
 
@@ -112,7 +114,7 @@ inline F f_odd_bf16(const uint16_t* p) {
 constexpr const char* kIsa = "avx512bf16";
 constexpr bool kBf16Dot = true;
 constexpr int kManyTile = 8;  // kIntTile where a group meets many tiles; so are AMD's cores fastest
-constexpr int kDirectQ4_0 = INT32_MAX, kDirectNibbles = 16, kDirectBits = 16;
+constexpr int kDirectQ4 = INT32_MAX, kDirectNibbles = 16, kDirectBits = 16;
 
 inline void bf16_of_f(uint16_t* p, F x) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), (__m256i)_mm512_cvtneps_pbh(x));
@@ -127,7 +129,7 @@ inline F f_dot2(F acc, const uint16_t* w, const uint16_t* x) {
 constexpr const char* kIsa = "avx512";
 constexpr bool kBf16Dot = false;
 constexpr int kManyTile = 16;  // and so Intel's
-constexpr int kDirectQ4_0 = 8, kDirectNibbles = 8, kDirectBits = 8;
+constexpr int kDirectQ4 = 8, kDirectNibbles = 8, kDirectBits = 8;
 #endif
 
 }  // namespace

@@ -15,7 +15,7 @@ namespace {
 constexpr const char* kIsa = "neon";
 constexpr int kIntTile = 4, kFloatTile = 5, kFloatColumns = 5;  // accumulators of a tile
 constexpr int kManyTile = 4;   // kIntTile where a group meets many tiles
-constexpr int kDirectQ4_0 = 4, kDirectNibbles = 4, kDirectBits = 2;  // blocked_impl.h: kDirect
+constexpr int kDirectQ4 = 4, kDirectNibbles = 4, kDirectBits = 2;  // blocked_impl.h: kDirect
 constexpr int kSplitSums = 0;  // a tile of so many outputs has two sums each: products wait less for one another
 constexpr int kAttentionRows = 4, kAttentionAccumulators = 4;
 constexpr bool kBf16Dot = false;
@@ -113,6 +113,8 @@ inline void i_store(int32_t* p, I a) {
 }
 inline I i_add(I a, I b) { return i_parts([&](int i) { return vaddq_s32(a.v[i], b.v[i]); }); }
 inline I i_mul(I a, I b) { return i_parts([&](int i) { return vmulq_s32(a.v[i], b.v[i]); }); }
+template <int N>
+inline I i_shift_left(I x) { return i_parts([&](int i) { return vshlq_n_s32(x.v[i], N); }); }
 inline I i_of_i8(const uint8_t* p) {
   int8x16_t x = vreinterpretq_s8_u8(vld1q_u8(p));
   int16x8_t low = vmovl_s8(vget_low_s8(x)), high = vmovl_s8(vget_high_s8(x));

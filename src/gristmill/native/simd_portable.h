@@ -14,7 +14,7 @@ namespace {
 constexpr const char* kIsa = "portable";
 constexpr int kIntTile = 4, kFloatTile = 4, kFloatColumns = 2;  // accumulators of a tile
 constexpr int kManyTile = 4;   // kIntTile where a group meets many tiles
-constexpr int kDirectQ4_0 = 4, kDirectNibbles = 4, kDirectBits = 2;  // blocked_impl.h: kDirect
+constexpr int kDirectQ4 = 4, kDirectNibbles = 4, kDirectBits = 2;  // blocked_impl.h: kDirect
 constexpr int kSplitSums = 0;  // a tile of so many outputs has two sums each: products wait less for one another
 constexpr int kAttentionRows = 2, kAttentionAccumulators = 2;
 constexpr bool kBf16Dot = false;
@@ -95,6 +95,8 @@ inline I i_load(const int32_t* p) {
 inline void i_store(int32_t* p, I a) { std::memcpy(p, &a, 64); }
 inline I i_add(I a, I b) { return a + b; }
 inline I i_mul(I a, I b) { return a * b; }
+template <int N>
+inline I i_shift_left(I a) { return a << N; }
 inline I i_of_i8(const uint8_t* p) {
   I x;
   for (int i = 0; i < 16; i++) x[i] = int8_t(p[i]);

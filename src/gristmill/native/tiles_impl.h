@@ -20,11 +20,13 @@ struct SignedBytes : T {
   static U set(const uint8_t* q, int stride) { return _mm512_xor_si512(T::template set<J>(q, stride), _mm512_set1_epi8(-128)); }
 };
 
-// A step of another type, taken apart: signed bytes, then the scales, and the second ones or the minima.
+// A step of another type, taken apart: signed bytes, then the scales, and the second ones. The first of steps that share
+// minima has those, as Expanded<T> has them.
 template <class T>
 struct alignas(64) SignedStep {
   int8_t q[512];
-  float scales[T::kMinimum || T::kHalves ? 2 : 1][kLanes];
+  float scales[T::kHalves ? 2 : 1][kLanes];
+  uint8_t super[T::kMinimum ? Expanded<T>::kSuperBytes : 0];
 };
 
 template <class T, int... J>
@@ -33,21 +35,23 @@ GRISTMILL_INLINE void expand_signed(const uint8_t* q, int stride, int8_t* out, s
   (_mm512_store_si512(out + 64 * J, _mm512_sub_epi8(T::template set<J>(q, stride), zero)), ...);
 }
 
-// n_steps of a group, panel by panel. The first step is a multiple of 8.
+// n_steps of a group, panel by panel. The first step is a multiple of kSuperSteps.
 template <class T>
 inline void expand_group(const uint8_t* q, int width, int n_steps, SignedStep<T> (*out)[kStretch]) {
   F d[kGroup] = {}, dmin[kGroup] = {};
   for (int b = 0; b < n_steps; b++) {
-    if (T::kSuperBytes && b % 8 == 0) {
-      for (int p = 0; p < width; p++) read_super<T>(q + T::kSuperBytes * p, d[p], dmin[p]);
-      q += T::kSuperBytes * width;
-    }
+    if constexpr (T::kSuperBytes > 0)
+      if (b % kSuperSteps == 0)
+        for (int p = 0; p < width; p++, q += T::kSuperBytes) {
+          T::read_super(q, d[p], dmin[p]);
+          if constexpr (T::kMinimum) expand_super<T>(q, dmin[p], out[p][b].super);
+        }
     for (int p = 0; p < width; p++)
       expand_signed<T>(q + 64 * p, 64 * width, out[p][b].q, std::make_integer_sequence<int, 8>());
     q += T::kQuantBytes * width;
     if constexpr (!T::kRows)
       for (int p = 0; p < width; p++, q += T::kScaleBytes)
-        expand_scales<T>(q, d[p], dmin[p], reinterpret_cast<uint8_t*>(out[p][b].scales));
+        expand_scales<T>(q, d[p], reinterpret_cast<uint8_t*>(out[p][b].scales));
   }
 }
 
@@ -117,22 +121,30 @@ struct StepTiles {
   }
 };
 
+// Without the activations' scale where steps share it.
 template <class T, int Rows>
 GRISTMILL_INLINE void add_step(const uint8_t* scales, const WideBlock& a, const StepSums<T>& sums, F (&acc)[Rows]) {
   F scale = f_zero(), second = f_zero();
   if constexpr (!T::kRows) scale = T::scale(scales, f_zero());
   if constexpr (T::kHalves) second = T::second_scale(scales, f_zero());
-  if constexpr (T::kMinimum) second = T::minimum(scales, f_zero());
 #pragma GCC unroll 16
   for (int c = 0; c < Rows; c++) {
-    F sum = f_of_i(i_load(sums.low[c]));
-    if constexpr (T::kHalves) {
-      F half = f_mul(sum, scale);
-      acc[c] = f_fma(f_fma(f_of_i(i_load(sums.high[c])), second, half), f_set(a.scale[c]), acc[c]);
-    } else {
-      acc[c] = f_fma(sum, T::kRows ? f_set(a.scale[c]) : f_mul(scale, f_set(a.scale[c])), acc[c]);
-    }
-    if constexpr (T::kMinimum) acc[c] = f_fnma(second, f_set(a.scaled_sum[c]), acc[c]);
+    F factor = T::kShared > 1 ? scale : T::kRows ? f_set(a.scale[c]) : f_mul(scale, f_set(a.scale[c]));
+    acc[c] = f_fma(f_of_i(i_load(sums.low[c])), factor, acc[c]);
+    if constexpr (T::kHalves) acc[c] = f_fma(f_of_i(i_load(sums.high[c])), second, acc[c]);
+  }
+}
+
+// What steps that share the activations' scale begin with; a: the first one's.
+template <class T, int Rows>
+GRISTMILL_INLINE void start_shared(const uint8_t* scales, const WideBlock* a, F (&part)[Rows]) {
+  const uint8_t* super = scales + T::kScaleBytes;
+  F d, dmin;
+  if constexpr (T::kMinimum) T::read_super(super, d, dmin);
+#pragma GCC unroll 16
+  for (int c = 0; c < Rows; c++) {
+    if constexpr (T::kMinimum) part[c] = less_minima(super + kToMinima, dmin, a->sums[c], sizeof *a);
+    else part[c] = f_zero();
   }
 }
 
@@ -141,11 +153,20 @@ template <class T, class Steps, int Rows>
 GRISTMILL_INLINE void add_steps(Panel w, int n_steps, const WideBlock* a, typename Steps::Ask& ahead, F (&acc)[Rows]) {
   constexpr int kAhead = T::kHalves ? 1 : 2;  // steps that are begun; two products of one are enough
   StepSums<T> sums[2];
+  F part[Rows];
   auto add = [&](auto set, int b) __attribute__((always_inline)) {
     constexpr int kNow = set, kNext = 1 - kNow, kBegun = (kNow + kAhead) % 2;
     if (b + kAhead < n_steps) StepTiles<T, kBegun>::template multiply<Steps::kSet>(w.q + kAhead * Steps::kStep, a[kAhead]);
     if (b + 1 < n_steps) StepTiles<T, kNext>::store(sums[kNext]);
-    add_step<T, Rows>(w.scales, *a, sums[kNow], acc);
+    if constexpr (T::kShared == 1) {
+      add_step<T, Rows>(w.scales, *a, sums[kNow], acc);
+    } else {
+      if (b % T::kShared == 0) start_shared<T, Rows>(w.scales, a, part);
+      add_step<T, Rows>(w.scales, *a, sums[kNow], part);
+      if (b % T::kShared == T::kShared - 1)
+#pragma GCC unroll 16
+        for (int c = 0; c < Rows; c++) acc[c] = f_fma(part[c], f_set(a->scale[c]), acc[c]);
+    }
     ahead.fetch();
     w.q += Steps::kStep, w.scales += Steps::kStep, a++;
   };
