@@ -2,7 +2,7 @@
 
 Random models have flat distributions, so top-1 is asked only where the reference's two best logits stand CLEAR apart;
 a model with experts is asked only where, in every layer, the choice of experts is CLEAR: elsewhere the slightest
-rounding decides. Activations rounded to int8 in blocks of 32 (of 256, as llama.cpp's K types do) move the logits of the
+rounding decides. Activations rounded to int8 in blocks of 32 (of 256, as K types have it) move the logits of the
 wide models by 0.01 to 0.02, which costs 1e-4 (2e-4) of KL, and 4e-4 to 7e-4 where experts amplify it.
 """
 
