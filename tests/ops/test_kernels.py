@@ -63,8 +63,9 @@ def test_linear(cpu: CpuOps, qtype: QType, n_rows: int, n_blocks: int) -> None:
     bias = rng.normal(size=89).astype(np.float32)
     expected = REFERENCE.linear(seen(x, qtype, cpu.isa), REFERENCE.put(weights, bias))
     actual = cpu.linear(x, cpu.put(weights, bias))
-    # Weights that are quantized a second time differ by that; all others only by the order of additions.
-    tolerance = 2e-2 if qtype in REQUANTIZED else 2e-5
+    # Weights that are quantized a second time differ by that; K types by sums of products that are rounded to 16 bits, a few
+    # percent of what rounding the activations does; all others only by the order of additions.
+    tolerance = 2e-2 if qtype in REQUANTIZED else 8e-5 if qtype in SUPER else 2e-5
     scale = np.abs(x).sum(axis=-1, keepdims=True) * 0.1
     np.testing.assert_array_less(np.abs(actual - expected) / scale, tolerance)
 

@@ -11,13 +11,14 @@ template <int I>
 using Index = std::integral_constant<int, I>;
 
 // What sets the types apart: kQuantBytes, kScaleBytes and kSuperBytes as in matrix.h, kZero (the unsigned quant that means
-// 0), set<J> (the 16 x 4 quants of columns 4 J .. 4 J + 3; sets are `stride` bytes apart), and scale.
+// 0), set<J> (the 16 x 4 quants of columns 4 J .. 4 J + 3; sets are `stride` bytes apart), and scale, a whole number in K types.
 //   kMinimum  a value is scale * quant - minimum; the minima of steps that share the activations' scale are together, before them
 //   kHalves   columns 16 .. 31 have a scale of their own, second_scale
 //   kSmall    quants are under 128
 //   kPairs    sets J and J + 4 share bytes, so that one is multiplied after the other
 //   kRows     a scale for each row, after the last step, and none in the steps
 //   kShared   steps that share the activations' scale: so their sums meet it once
+//   kShift    bits that a sum of a K type has beyond 16; they are rounded away before it meets its scale
 //   kDirect   with more columns than this, sets are taken apart once for all tiles (where that pays is the processor's)
 //   kAsk      weights and activations are asked for early also where the first-level cache does not hold what is asked for
 struct Nibbles {
@@ -39,12 +40,12 @@ struct TypeQ8_0 {
   static constexpr int kDirect = INT32_MAX;
   template <int J>
   static U set(const uint8_t* q, int stride) { return u_byte(u_load(q + stride * J)); }
-  static F scale(const uint8_t* s, F) { return f_of_half(reinterpret_cast<const uint16_t*>(s)); }
+  static F scale(const uint8_t* s) { return f_of_half(reinterpret_cast<const uint16_t*>(s)); }
 };
 
 struct TypeQ8F : TypeQ8_0 {
   static constexpr int kScaleBytes = 64;
-  static F scale(const uint8_t* s, F) { return f_load(reinterpret_cast<const float*>(s)); }
+  static F scale(const uint8_t* s) { return f_load(reinterpret_cast<const float*>(s)); }
 };
 
 struct TypeQ8R : TypeQ8_0 {
@@ -54,7 +55,7 @@ struct TypeQ8R : TypeQ8_0 {
 
 struct TypeQ4_0 : Nibbles {
   static constexpr int kZero = 8, kDirect = kDirectQ4;
-  static F scale(const uint8_t* s, F) { return f_of_half(reinterpret_cast<const uint16_t*>(s)); }
+  static F scale(const uint8_t* s) { return f_of_half(reinterpret_cast<const uint16_t*>(s)); }
 };
 
 struct TypeMxfp4 : Nibbles {
@@ -64,14 +65,14 @@ struct TypeMxfp4 : Nibbles {
     alignas(16) static constexpr uint8_t table[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
     return u_lookup(table, Nibbles::set<J>(q, stride));
   }
-  static F scale(const uint8_t* s, F) { return f_of_e8m0(s); }
+  static F scale(const uint8_t* s) { return f_of_e8m0(s); }
 };
 
 struct TypeQ4_K : Nibbles {
   static constexpr int kZero = 0, kScaleBytes = 16, kSuperBytes = 192, kShared = kSuperSteps;
-  static constexpr int kDirect = kDirectQ4;
+  static constexpr int kDirect = kDirectQ4, kShift = 1;
   static constexpr bool kMinimum = true;
-  static F scale(const uint8_t* s, F d) { return f_mul(f_of_u8(s), d); }
+  static I scale(const uint8_t* s) { return i_of_u8(s); }
   static void read_super(const uint8_t* s, F& d, F& dmin) {
     d = f_of_half(reinterpret_cast<const uint16_t*>(s));
     dmin = f_of_half(reinterpret_cast<const uint16_t*>(s) + kLanes);
@@ -79,14 +80,14 @@ struct TypeQ4_K : Nibbles {
 };
 
 struct TypeQ5_K : TypeQ4_K {
-  static constexpr int kQuantBytes = 320, kDirect = kDirectBits;
+  static constexpr int kQuantBytes = 320, kDirect = kDirectBits, kShift = 2;
   template <int J>
   static U set(const uint8_t* q, int stride) { return u_or(Nibbles::set<J>(q + stride, stride), u_bits<J, 1>(u_load(q))); }
 };
 
 struct TypeQ6_K : Nibbles {
   static constexpr int kQuantBytes = 384, kZero = 32, kSuperBytes = 32, kShared = kSuperSteps;
-  static constexpr int kDirect = kDirectBits;
+  static constexpr int kDirect = kDirectBits, kShift = 1;
   static constexpr bool kHalves = true;
   template <int J>
   static U set(const uint8_t* q, int stride) {
@@ -94,23 +95,25 @@ struct TypeQ6_K : Nibbles {
     U upper = u_bits<4 * (J / 4) + 2 * (J % 2), 2>(u_load(q + stride * 3 * kUpper));
     return u_or(Nibbles::set<J>(q + stride * (kUpper + 1), stride), upper);
   }
-  static F scale(const uint8_t* s, F d) { return f_mul(f_of_i8(s), d); }
-  static F second_scale(const uint8_t* s, F d) { return f_mul(f_of_i8(s + kLanes), d); }
+  static I scale(const uint8_t* s) { return i_of_i8(s); }
+  static I second_scale(const uint8_t* s) { return i_of_i8(s + kLanes); }
   static void read_super(const uint8_t* s, F& d, F&) { d = f_of_half(reinterpret_cast<const uint16_t*>(s)); }
 };
 
 constexpr int kToMinima = 64;  // from a panel's scales of scales
 
-// A type T whose quants have been taken apart into bytes, and its scales into floats.
+// A type T whose quants have been taken apart into bytes, and its scales into floats or, in K types, 32 bits.
 template <class T>
 struct Expanded : T {
   static constexpr bool kPairs = T::kHalves;
-  static constexpr int kQuantBytes = 512, kScaleBytes = T::kHalves ? 128 : 64, kSuperBytes = T::kMinimum ? 192 : 0;
+  static constexpr int kQuantBytes = 512, kScaleBytes = T::kHalves ? 128 : 64, kSuperBytes = (T::kSuperBytes + 63) / 64 * 64;
   template <int J>
   static U set(const uint8_t* q, int stride) { return u_load(q + stride * J); }
-  static F scale(const uint8_t* s, F) { return f_load(reinterpret_cast<const float*>(s)); }
-  static F second_scale(const uint8_t* s, F) { return f_load(reinterpret_cast<const float*>(s) + kLanes); }
-  static void read_super(const uint8_t* s, F&, F& dmin) { dmin = f_load(reinterpret_cast<const float*>(s)); }
+  static auto scale(const uint8_t* s) {
+    if constexpr (T::kShared > 1) return i_load(reinterpret_cast<const int32_t*>(s));
+    else return f_load(reinterpret_cast<const float*>(s));
+  }
+  static I second_scale(const uint8_t* s) { return i_load(reinterpret_cast<const int32_t*>(s) + kLanes); }
 };
 
 template <class T, int J, int P, int C>
@@ -125,12 +128,32 @@ GRISTMILL_INLINE void dot_set(const uint8_t* q, int stride, const ActivationBloc
       sum[p][c] = T::kSmall ? i_dot4_small(sum[p][c], w[p], a.q[c] + 4 * J) : i_dot4(sum[p][c], w[p], a.q[c] + 4 * J);
 }
 
-// Sums start where the quants' zero is taken off: `negative` are the sums of the activations, negative.
+// What is added to the first (Half 0) and to the second of two sums of a K type before their last kShift bits go: one is
+// rounded down where the other is rounded up, so that their errors cancel.
+template <class T, int Half>
+constexpr int kRound = (1 << T::kShift) / 2 - 1 + Half;
+
+// Where the sum of a half of a step starts, so that the quants' zero is taken off; sum: of the activations' quants.
+template <class T, int Half>
+constexpr int32_t start_of_half(int32_t sum) { return kRound<T, Half> - T::kZero * sum; }
+
 template <class T, int P, int C>
-GRISTMILL_INLINE void start_sums(const int32_t (&negative)[kTileColumns], I (&sum)[P][C]) {
+GRISTMILL_INLINE void start_sums(const ActivationBlock& a, I (&sum)[P][C]) {
 #pragma GCC unroll 8
   for (int c = 0; c < C; c++) {
-    I start = i_mul(i_set(negative[c]), i_set(T::kZero));
+    I start = i_mul(i_set(a.start[0][c]), i_set(T::kZero));
+#pragma GCC unroll 8
+    for (int p = 0; p < P; p++) sum[p][c] = start;
+  }
+}
+
+// The same for one of two sums of a K type.
+template <class T, int Half, int P, int C>
+GRISTMILL_INLINE void start_half(const ActivationBlock& a, I (&sum)[P][C]) {
+  static_assert(T::kHalves || T::kZero == 0, "blocks of activations have Q6_K's starts alone");
+#pragma GCC unroll 8
+  for (int c = 0; c < C; c++) {
+    I start = i_set(T::kHalves ? a.start[Half][c] : kRound<T, Half>);
 #pragma GCC unroll 8
     for (int p = 0; p < P; p++) sum[p][c] = start;
   }
@@ -152,29 +175,40 @@ GRISTMILL_INLINE void add_sums(const I (&from)[P][C], I (&to)[P][C]) {
     for (int p = 0; p < P; p++) to[p][c] = i_add(to[p][c], from[p][c]);
 }
 
-// Half: whose scale it is.
-template <class T, int Half, int P, int C>
-GRISTMILL_INLINE void add_scaled(const I (&sum)[P][C], const uint8_t* scales, const F (&d)[P], const ActivationBlock& a, F (&acc)[P][C]) {
+template <class T, int P, int C>
+GRISTMILL_INLINE void add_scaled(const I (&sum)[P][C], const uint8_t* scales, const ActivationBlock& a, F (&acc)[P][C]) {
 #pragma GCC unroll 8
   for (int p = 0; p < P; p++, scales += T::kScaleBytes) {
-    F scale = d[p];
-    if constexpr (Half) scale = T::second_scale(scales, d[p]);
-    else if constexpr (!T::kRows) scale = T::scale(scales, d[p]);
+    F scale = f_zero();
+    if constexpr (!T::kRows) scale = T::scale(scales);
 #pragma GCC unroll 8
     for (int c = 0; c < C; c++) {
-      F factor = T::kShared > 1 ? scale : T::kRows ? f_set(a.scale[c]) : f_mul(scale, f_set(a.scale[c]));
+      F factor = T::kRows ? f_set(a.scale[c]) : f_mul(scale, f_set(a.scale[c]));
       acc[p][c] = f_fma(f_of_i(sum[p][c]), factor, acc[p][c]);
     }
   }
 }
 
-// acc += part * the activations' scale.
-template <int P, int C>
-GRISTMILL_INLINE void add_shared(const F (&part)[P][C], const ActivationBlock& a, F (&acc)[P][C]) {
+// total += first * scale + second * the second scale of each panel.
+template <class T, int P, int C>
+GRISTMILL_INLINE void add_pair(const I (&first)[P][C], const I (&second)[P][C], const I (&scale)[P], I (&total)[P][C]) {
 #pragma GCC unroll 8
   for (int p = 0; p < P; p++)
 #pragma GCC unroll 8
-    for (int c = 0; c < C; c++) acc[p][c] = f_fma(part[p][c], f_set(a.scale[c]), acc[p][c]);
+    for (int c = 0; c < C; c++) total[p][c] = i_dot2(total[p][c], i_pair<T::kShift>(first[p][c], second[p][c]), scale[p]);
+}
+
+// What a total is multiplied by: a panel's scale of scales, the activations' scale, and the bits that were rounded away.
+template <class T>
+GRISTMILL_INLINE F shared_factor(F d, float scale) { return f_mul(d, f_set(scale * float(1 << T::kShift))); }
+
+// acc += total, of steps that share the activations' scale, as numbers.
+template <class T, int P, int C>
+GRISTMILL_INLINE void add_shared(const I (&total)[P][C], const F (&d)[P], const ActivationBlock& a, F (&acc)[P][C]) {
+#pragma GCC unroll 8
+  for (int p = 0; p < P; p++)
+#pragma GCC unroll 8
+    for (int c = 0; c < C; c++) acc[p][c] = f_fma(f_of_i(total[p][c]), shared_factor<T>(d[p], a.scale[c]), acc[p][c]);
 }
 
 // The rows' scales, once all columns are summed.
@@ -196,68 +230,83 @@ constexpr int set_at(int i) {
 // exactly its order is fetched by the processor itself nearly as fast as memory gives, and any other far slower.
 GRISTMILL_INLINE void in_order(const uint8_t*& p) { asm("" : "+r"(p)); }
 
-// acc += one step of P panels times one block of C columns; without the activations' scale where steps share it.
+// What is multiplied as a stream is read in exactly its order.
+template <int P, int C>
+constexpr bool kStream = P == kGroup && C <= 2;
+
+// The sets of one step, every second one to `even`.
 template <class T, int P, int C>
-GRISTMILL_INLINE void block_step(const uint8_t* q, int stride, const uint8_t* scales, const F (&d)[P], const ActivationBlock& a, F (&acc)[P][C]) {
-  constexpr bool kStream = P == kGroup && C <= 2;
-  // Two sums an output where there are few, so that fewer products wait for the one before: whole numbers may be added in
-  // any order.
-  constexpr bool kTwo = kSplitSums && (P * C == kSplitSums || (P * C == kSplitSums / 2 && T::kPairs));
+GRISTMILL_INLINE void dot_step(const uint8_t* q, int stride, const uint8_t*& scales, const ActivationBlock& a, I (&even)[P][C], I (&odd)[P][C]) {
   auto dot = [&](auto i, I (&sum)[P][C]) __attribute__((always_inline)) {
     dot_set<T, set_at<T>(i)>(q, stride, a, sum);
-    if constexpr (kStream && i % 2 >= int(T::kPairs)) in_order(q);
+    if constexpr (kStream<P, C> && i % 2 >= int(T::kPairs)) in_order(q);
   };
-  auto dot_all = [&](I (&even)[P][C], I (&odd)[P][C]) __attribute__((always_inline)) {
-    dot(Index<0>(), even), dot(Index<1>(), odd), dot(Index<2>(), even), dot(Index<3>(), odd);
-    dot(Index<4>(), even), dot(Index<5>(), odd), dot(Index<6>(), even), dot(Index<7>(), odd);
-    if constexpr (kStream) in_order(scales);
-  };
-  I sum[P][C];
-  start_sums<T, P, C>(a.negative[0], sum);
+  dot(Index<0>(), even), dot(Index<1>(), odd), dot(Index<2>(), even), dot(Index<3>(), odd);
+  dot(Index<4>(), even), dot(Index<5>(), odd), dot(Index<6>(), even), dot(Index<7>(), odd);
+  if constexpr (kStream<P, C>) in_order(scales);
+}
+
+// Adds a step's products to sums that have been started.
+template <class T, int P, int C>
+GRISTMILL_INLINE void dot_all(const uint8_t* q, int stride, const uint8_t*& scales, const ActivationBlock& a, I (&sum)[P][C]) {
+  // Two sums an output where there are few, so that fewer products wait for the one before: whole numbers may be added in
+  // any order.
+  constexpr bool kTwo = kSplitSums && ((T::kShared == 1 && P * C == kSplitSums) || (P * C == kSplitSums / 2 && T::kPairs));
   if constexpr (kTwo) {
     I other[P][C];
-    if constexpr (T::kHalves) start_sums<T, P, C>(a.negative[1], other);
-    else clear_sums<P, C>(other);
-    dot_all(sum, other);
-    if constexpr (T::kHalves) {
-      add_scaled<T, 0, P, C>(sum, scales, d, a, acc);
-      add_scaled<T, 1, P, C>(other, scales, d, a, acc);
-    } else {
-      add_sums<P, C>(other, sum);
-      add_scaled<T, 0, P, C>(sum, scales, d, a, acc);
-    }
-  } else if constexpr (T::kHalves) {
-    dot(Index<0>(), sum), dot(Index<2>(), sum), dot(Index<4>(), sum), dot(Index<6>(), sum);
-    add_scaled<T, 0, P, C>(sum, scales, d, a, acc);
-    start_sums<T, P, C>(a.negative[1], sum);
-    dot(Index<1>(), sum), dot(Index<3>(), sum), dot(Index<5>(), sum), dot(Index<7>(), sum);
-    add_scaled<T, 1, P, C>(sum, scales, d, a, acc);
+    clear_sums<P, C>(other);
+    dot_step<T, P, C>(q, stride, scales, a, sum, other);
+    add_sums<P, C>(other, sum);
   } else {
-    dot_all(sum, sum);
-    add_scaled<T, 0, P, C>(sum, scales, d, a, acc);
+    dot_step<T, P, C>(q, stride, scales, a, sum, sum);
   }
 }
 
-// What a panel's minima take off one column's sum, whose sums of activations are at `sums`, `stride` bytes from a block to the next.
-GRISTMILL_INLINE F less_minima(const uint8_t* minima, F dmin, const int8_t* sums, size_t stride) {
+// acc += one step of P panels times one block of C columns, where each step has a scale of the activations.
+template <class T, int P, int C>
+GRISTMILL_INLINE void block_step(const uint8_t* q, int stride, const uint8_t* scales, const ActivationBlock& a, F (&acc)[P][C]) {
+  I sum[P][C];
+  start_sums<T, P, C>(a, sum);
+  dot_all<T, P, C>(q, stride, scales, a, sum);
+  add_scaled<T, P, C>(sum, scales, a, acc);
+}
+
+// total += one step of a K type whose halves have scales of their own: they are a pair.
+template <class T, int P, int C>
+GRISTMILL_INLINE void block_halves(const uint8_t* q, int stride, const uint8_t* scales, const ActivationBlock& a, I (&total)[P][C]) {
+  I first[P][C], second[P][C], scale[P];
+  start_half<T, 0, P, C>(a, first);
+  start_half<T, 1, P, C>(a, second);
+  dot_step<T, P, C>(q, stride, scales, a, first, second);
+#pragma GCC unroll 8
+  for (int p = 0; p < P; p++, scales += T::kScaleBytes) scale[p] = i_pair<0>(T::scale(scales), T::second_scale(scales));
+  add_pair<T, P, C>(first, second, scale, total);
+}
+
+// One step of another K type; two of them are a pair.
+template <class T, int Half, int P, int C>
+GRISTMILL_INLINE void block_half(const uint8_t* q, int stride, const uint8_t* scales, const ActivationBlock& a, I (&sum)[P][C], I (&scale)[P]) {
+  start_half<T, Half, P, C>(a, sum);
+  dot_all<T, P, C>(q, stride, scales, a, sum);
+#pragma GCC unroll 8
+  for (int p = 0; p < P; p++, scales += T::kScaleBytes) scale[p] = T::scale(scales);
+}
+
+// The sum of a panel's minima times one column's sums of activations, which are at `sums`, `stride` bytes from a block to the next.
+GRISTMILL_INLINE I dot_minima(const uint8_t* minima, const int8_t* sums, size_t stride) {
   U first = u_load(minima), second = u_load(minima + 64);
   I sum = i_dot4_small(i_dot4_small(i_set(0), first, sums), second, sums + stride);
-  sum = i_dot4_small(i_dot4_small(i_shift_left<7>(sum), first, sums + 2 * stride), second, sums + 3 * stride);
-  return f_fnma(f_of_i(sum), dmin, f_zero());
+  return i_dot4_small(i_dot4_small(i_shift_left<7>(sum), first, sums + 2 * stride), second, sums + 3 * stride);
 }
 
-// What steps that share the activations' scale begin with; a: the first one's.
+// Takes the minima of steps that share the activations' scale off; a: the first one's block, `minima` the first panel's.
 template <class T, int P, int C>
-GRISTMILL_INLINE void start_shared(const uint8_t* super, const F (&dmin)[P], const ActivationBlock* a, F (&part)[P][C]) {
-  if constexpr (T::kMinimum) {
+GRISTMILL_INLINE void less_minima(const uint8_t* minima, const F (&dmin)[P], const ActivationBlock* a, F (&acc)[P][C]) {
 #pragma GCC unroll 8
-    for (int p = 0; p < P; p++)
+  for (int p = 0; p < P; p++, minima += T::kSuperBytes)
 #pragma GCC unroll 8
-      for (int c = 0; c < C; c++)
-        part[p][c] = less_minima(super + T::kSuperBytes * p + kToMinima, dmin[p], a->sums[c], sizeof *a);
-  } else {
-    clear<P, C>(part);
-  }
+    for (int c = 0; c < C; c++)
+      acc[p][c] = f_fnma(f_of_i(dot_minima(minima, a->sums[c], sizeof *a)), f_mul(dmin[p], f_set(a->scale[c])), acc[p][c]);
 }
 
 // Steps begin .. end of a group, whose bytes start at q, with one tile of activations. kWidth: the group's panels, 0 where
@@ -277,11 +326,10 @@ struct BlockedVisit {
     const int stride = 64 * width, to_scales = T::kQuantBytes * width - 64 * first + T::kScaleBytes * first;
     const ActivationBlock* a = columns.blocks + size_t(column / kTileColumns) * w.n_steps() + begin;
     const uint8_t* at = q + 64 * first;
-    F acc[P][C], d[P] = {}, dmin[P] = {};
+    F acc[P][C];
     if (begin) partial.get<P, C>(first, column, acc);
     else clear<P, C>(acc);
-    auto step = [&](F (&to)[P][C]) __attribute__((always_inline)) {
-      block_step<T, P, C>(at, stride, at + to_scales, d, *a, to);
+    auto ask = [&]() __attribute__((always_inline)) {
       if (ahead.lines) {
         ahead.fetch();
         if constexpr (T::kAsk && C == kTileColumns) ask_for<sizeof *a, 3>(a + w.n_steps(), 0);  // the next tile's
@@ -291,22 +339,38 @@ struct BlockedVisit {
         if (kNear && kStreamsWait != Wait::Nowhere) ask_for_stream<kBytes>(at);
         else if (T::kAsk && (C > 2 || kStreamsWait != Wait::Nowhere)) ask_for<kBytes, 2>(at, kAheadUnpacked);
       }
-      at += (T::kQuantBytes + T::kScaleBytes) * width, a++;
     };
-    for (int b = begin; b < end; b += T::kShared) {
-      [[maybe_unused]] const uint8_t* super = at - 64 * first + T::kSuperBytes * first;
-      if constexpr (T::kSuperBytes > 0) {
+    auto next = [&]() __attribute__((always_inline)) { at += (T::kQuantBytes + T::kScaleBytes) * width, a++; };
+    if constexpr (T::kShared == 1) {
+      for (int b = begin; b < end; b++, next()) {
+        block_step<T, P, C>(at, stride, at + to_scales, *a, acc);
+        ask();
+      }
+    } else {
+      for (int b = begin; b < end; b += T::kShared) {
+        const uint8_t* super = at - 64 * first + T::kSuperBytes * first;
+        F d[P], dmin[P];
 #pragma GCC unroll 8
         for (int p = 0; p < P; p++) T::read_super(super + T::kSuperBytes * p, d[p], dmin[p]);
+        if constexpr (T::kMinimum) less_minima<T, P, C>(super + kToMinima, dmin, a, acc);
         at += T::kSuperBytes * width;
-      }
-      if constexpr (T::kShared == 1) {
-        step(acc);
-      } else {
-        F part[P][C];
-        start_shared<T, P, C>(super, dmin, a, part);
-        for (int i = 0; i < T::kShared; i++) step(part);
-        add_shared<P, C>(part, a[-1], acc);
+        I total[P][C];
+        clear_sums<P, C>(total);
+        for (int i = 0; i < T::kShared; i += T::kHalves ? 1 : 2, next()) {
+          if constexpr (T::kHalves) {
+            block_halves<T, P, C>(at, stride, at + to_scales, *a, total);
+          } else {
+            I sum[2][P][C], scale[2][P];
+            block_half<T, 0, P, C>(at, stride, at + to_scales, *a, sum[0], scale[0]);
+            ask(), next();
+            block_half<T, 1, P, C>(at, stride, at + to_scales, *a, sum[1], scale[1]);
+#pragma GCC unroll 8
+            for (int p = 0; p < P; p++) scale[0][p] = i_pair<0>(scale[0][p], scale[1][p]);
+            add_pair<T, P, C>(sum[0], sum[1], scale[0], total);
+          }
+          ask();
+        }
+        add_shared<T, P, C>(total, d, a[-1], acc);
       }
     }
     if (end < w.n_steps()) return partial.put<P, C>(first, column, acc);
@@ -315,9 +379,18 @@ struct BlockedVisit {
   }
 };
 
-// Steps of a group that stay in the nearest caches while all tiles pass over them; with few tiles, taking them apart and
-// fetching the next ones need room beside them.
+// Steps of a group that all tiles pass over before the next: what is near while they do. Each tile begins anew with every
+// stretch, so that long ones cost less where the second-level cache is read as fast as tiles need it. With few tiles,
+// fetching the next ones needs room beside them.
 constexpr int kStretch = 16, kShortStretch = 8;
+constexpr int kLongStretch = 96, kLongExpanded = 32, kLongOfFew = 32;
+
+template <class T>
+inline int stretch_of(int n_columns, bool apart) {
+  const bool far = kStreamsWait == Wait::Nowhere;
+  if (n_columns <= kFewColumns) return far && T::kQuantBytes < 512 ? kLongOfFew : kShortStretch;
+  return !far ? kStretch : apart ? kLongExpanded : kLongStretch;
+}
 
 template <class T, int J>
 inline void expand_set(const uint8_t* q, int stride, int width, uint8_t* out) {
@@ -325,32 +398,23 @@ inline void expand_set(const uint8_t* q, int stride, int width, uint8_t* out) {
 }
 
 template <class T>
-inline void expand_scales(const uint8_t* from, F d, uint8_t* to) {
-  float* out = reinterpret_cast<float*>(to);
-  f_store(out, T::scale(from, d));
-  if constexpr (T::kHalves) f_store(out + kLanes, T::second_scale(from, d));
-}
-
-// A panel's dmin, and its minima as they are.
-template <class T>
-inline void expand_super(const uint8_t* from, F dmin, uint8_t* to) {
-  f_store(reinterpret_cast<float*>(to), dmin);
-  std::memcpy(to + kToMinima, from + kToMinima, 128);
+inline void expand_scales(const uint8_t* from, uint8_t* to) {
+  if constexpr (T::kShared == 1) {
+    f_store(reinterpret_cast<float*>(to), T::scale(from));
+  } else {
+    i_store(reinterpret_cast<int32_t*>(to), T::scale(from));
+    if constexpr (T::kHalves) i_store(reinterpret_cast<int32_t*>(to) + kLanes, T::second_scale(from));
+  }
 }
 
 // n_steps of a group of T's, as Expanded<T> reads them. The first step is a multiple of kSuperSteps.
 template <class T>
 inline void expand(const uint8_t* q, int width, int n_steps, uint8_t* out) {
   const int stride = 64 * width;
-  F d[kGroup] = {}, dmin[kGroup] = {};
   for (int b = 0; b < n_steps; b++) {
     if constexpr (T::kSuperBytes > 0)
       if (b % kSuperSteps == 0)
-        for (int p = 0; p < width; p++, q += T::kSuperBytes) {
-          T::read_super(q, d[p], dmin[p]);
-          if constexpr (T::kMinimum) expand_super<T>(q, dmin[p], out);
-          out += Expanded<T>::kSuperBytes;
-        }
+        for (int p = 0; p < width; p++, q += T::kSuperBytes, out += Expanded<T>::kSuperBytes) std::memcpy(out, q, T::kSuperBytes);
     expand_set<T, 0>(q, stride, width, out);
     expand_set<T, 1>(q, stride, width, out);
     expand_set<T, 2>(q, stride, width, out);
@@ -361,7 +425,7 @@ inline void expand(const uint8_t* q, int width, int n_steps, uint8_t* out) {
     expand_set<T, 7>(q, stride, width, out);
     q += T::kQuantBytes * width, out += 512 * width;
     for (int p = 0; p < width; p++, q += T::kScaleBytes, out += Expanded<T>::kScaleBytes)
-      expand_scales<T>(q, d[p], out);
+      expand_scales<T>(q, out);
   }
 }
 
@@ -383,7 +447,7 @@ void blocked_group(const Matrix& w, const uint8_t* group, int panel, const Colum
                    Partial& partial) {
   int n_tiles = (columns.n + kTileColumns - 1) / kTileColumns, width = w.group_width(panel), n_steps = w.n_steps();
   bool apart = columns.n > T::kDirect, many = apart || n_tiles > 1;
-  int stretch = !many ? n_steps : columns.n <= kFewColumns ? kShortStretch : kStretch;
+  int stretch = many ? stretch_of<T>(columns.n, apart) : n_steps;
   for (int b = 0; b < n_steps; b += stretch) {
     int end = b + stretch < n_steps ? b + stretch : n_steps;
     const uint8_t *q = group + w.step_offset(width, b), *next = group + w.step_offset(width, end);
@@ -402,12 +466,12 @@ void blocked_group(const Matrix& w, const uint8_t* group, int panel, const Colum
 
 template <class T>
 void blocked_linear(const Matrix& w, int matrix, int panel, int panel_end, const Columns& all) {
-  constexpr int kExpandedBytes = (512 + Expanded<T>::kScaleBytes) * kStretch + Expanded<T>::kSuperBytes * (kStretch / kSuperSteps);
+  constexpr int kExpandedBytes = (512 + Expanded<T>::kScaleBytes) * kLongExpanded + Expanded<T>::kSuperBytes * (kLongExpanded / kSuperSteps);
   alignas(64) uint8_t expanded[T::kDirect < INT32_MAX ? kExpandedBytes * kGroup : 1];
   Partial partial;
   for (; panel < panel_end; panel += kGroup)
     for (int column = 0; column < all.n; column += kColumnsAtOnce)
-      blocked_group<T>(w, w.group(matrix, panel), panel, some_columns(all, column, w.n_steps()), expanded, partial);
+      blocked_group<T>(w, w.group(matrix, panel), panel, all.some(column, kColumnsAtOnce, w.n_steps()), expanded, partial);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #pragma once
 #include <cfloat>
 #include <cmath>
+#include <cstring>
 #include <type_traits>
 
 #include "blocked_impl.h"
@@ -68,15 +69,22 @@ void quantize(const float* x, int n, int8_t* q, float* scale, int32_t* sum) {
   }
 }
 
-// The sums of kSuperSteps blocks, where these keep them.
-template <class Block>
-inline void put_sums(const int32_t* sum, int lane, Block* out) {
-  for (int i = 0; i < kSuperSteps; i++) {
-    int low = ((sum[i] + 64) & 127) - 64;
-    out[i / 4].sums[lane][i % 4] = int8_t((sum[i] - low) / 128);
-    out[2 + i / 4].sums[lane][i % 4] = int8_t(low);
+// The sums of kSuperSteps blocks' quants, as 128 high + low. They are gathered in registers: what was just stored in pieces can't
+// be loaded as a whole until it has reached the cache.
+struct SplitSums {
+  uint64_t high = 0, low = 0;
+
+  void add(int i, int32_t sum) {
+    int32_t rest = ((sum + 64) & 127) - 64;
+    high |= uint64_t(uint8_t((sum - rest) / 128)) << (8 * i);
+    low |= uint64_t(uint8_t(rest)) << (8 * i);
   }
-}
+  template <class Block>
+  void put(int lane, Block* out) const {
+    const uint32_t fours[] = {uint32_t(high), uint32_t(high >> 32), uint32_t(low), uint32_t(low >> 32)};
+    for (int i = 0; i < 4; i++) std::memcpy(out[i].sums[lane], fours + i, 4);
+  }
+};
 
 template <int Shared, class Block>
 void quantize_blocks(const float* x, int n, int lane, Block* out) {
@@ -88,18 +96,18 @@ void quantize_blocks(const float* x, int n, int lane, Block* out) {
       peaks = f_max(peaks, block_peaks(x + i * kBlock));
     }
     float peak = f_peak(peaks), scale = peak / 127.0f, inverse = inverse_scale(peak);
-    int32_t sums[Shared];
+    SplitSums sums;
     for (int i = 0; i < Shared; i++, x += kBlock) {
       int32_t sum[2];
       round_block(x, inverse, out[i].q[lane], sum);
-      sums[i] = sum[0] + sum[1];
+      if constexpr (Shared > 1) sums.add(i, sum[0] + sum[1]);
       out[i].scale[lane] = scale;
       if constexpr (std::is_same_v<Block, ActivationBlock>) {
-        out[i].negative[0][lane] = -(Shared > 1 ? sum[0] : sums[i]);
-        out[i].negative[1][lane] = -(Shared > 1 ? sum[1] : 0);
+        out[i].start[0][lane] = Shared > 1 ? start_of_half<TypeQ6_K, 0>(sum[0]) : -(sum[0] + sum[1]);
+        out[i].start[1][lane] = Shared > 1 ? start_of_half<TypeQ6_K, 1>(sum[1]) : 0;
       }
     }
-    if constexpr (Shared > 1) put_sums(sums, lane, out);
+    if constexpr (Shared > 1) sums.put(lane, out);
   }
 }
 

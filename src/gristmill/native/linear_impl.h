@@ -103,14 +103,6 @@ inline void each_tile(int width, int column, int n, Visit& visit) {
   }
 }
 
-// At most kColumnsAtOnce of them from `column` on, a multiple of kTileColumns and of kWideRows.
-inline Columns some_columns(const Columns& all, int column, int n_blocks) {
-  int left = all.n - column;
-  const size_t tile = size_t(column) * n_blocks;
-  return {all.column + column, all.wide ? nullptr : all.blocks + tile / kTileColumns, all.wide ? all.wide + tile / kWideRows : nullptr,
-          left < kColumnsAtOnce ? left : kColumnsAtOnce, all.first_row};
-}
-
 struct PlainF32 {
   static constexpr int kBytes = kLanes * 4, kStep = 1, kParts = 1;
   template <int Part>
@@ -181,7 +173,7 @@ void plain_linear(const Matrix& w, int matrix, int panel, int panel_end, const C
     const uint8_t* group = w.group(matrix, panel);
     int width = w.group_width(panel);
     for (int column = 0; column < all.n; column += kColumnsAtOnce) {
-      Columns columns = some_columns(all, column, 0);
+      Columns columns = all.some(column, kColumnsAtOnce, 0);
       int stretch = columns.n > kFloatColumns ? kStretch : w.cols;
       for (int k = 0; k < w.cols; k += stretch) {
         PlainVisit<T> visit{w, group, width, panel, k, k + stretch < w.cols ? k + stretch : w.cols, columns, partial};

@@ -105,7 +105,7 @@ struct alignas(64) ActivationBlock {
   int8_t q[kTileColumns][kBlock];
   float scale[kTileColumns];
   int8_t sums[kTileColumns][4];
-  int32_t negative[2][kTileColumns];  // - the sum of q; in such eight that of columns 0..15, then that of columns 16..31
+  int32_t start[2][kTileColumns];  // - the sum of q; in such eight what sums of columns 0..15 and 16..31 of Q6_K start with
 };
 
 // The same of 16 rows, for kernels that multiply so many at once.
@@ -130,6 +130,13 @@ struct Columns {
   const WideBlock* wide;           // [n / kWideRows rounded up, cols / 32] instead of blocks, or null
   int n;
   int first_row;                   // of y: where this matrix's results start
+
+  // At most so many from `begin` on, a multiple of kTileColumns and of kWideRows. n_blocks: cols / 32.
+  Columns some(int begin, int most, int n_blocks) const {
+    size_t tile = size_t(begin) * n_blocks;
+    return {column + begin, blocks ? blocks + tile / kTileColumns : nullptr, wide ? wide + tile / kWideRows : nullptr,
+            n - begin < most ? n - begin : most, first_row};
+  }
 };
 
 constexpr int kKvBlock = 16;           // positions in a block of the cache

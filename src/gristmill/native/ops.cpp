@@ -120,10 +120,13 @@ void Ops::plan(const Linear& w, int matrix, const Activations& x, int first, int
     bool wide = x.tile_columns == kWideRows;
     columns.blocks = wide || blocks.empty() ? nullptr : blocks.data() + block;
     columns.wide = !wide || wides.empty() ? nullptr : wides.data() + block;
-    // Long tasks first, as memory is read best in long stretches, and short ones last, so that the threads end together.
+    // Long tasks first, as memory is read best in long stretches, and short ones last, the shortest with few columns too, so
+    // that the threads end together.
     for (int p = 0, step; p < m.n_panels(); p += step, left -= step) {
       step = std::min(std::clamp(left / (n_threads * 2) / kGroup * kGroup, kGroup, 256), m.n_panels() - p);
-      tasks.push_back({&w, matrix, part, p, p + step, columns});
+      int n_at_once = step > kGroup ? n_columns : kColumnsOfShort;
+      for (int c = 0; c < n_columns; c += n_at_once)
+        tasks.push_back({&w, matrix, part, p, p + step, columns.some(c, n_at_once, m.cols / kBlock)});
     }
     columns.first_row += m.rows;
   }

@@ -69,6 +69,9 @@ struct MoeCall {
 // Work on fewer numbers than this is done by the calling thread: waking another would take longer.
 constexpr int64_t kAlone = 16384;
 
+// Columns of a task of the fewest panels: an end of a matrix that threads share.
+constexpr int kColumnsOfShort = 128;
+
 // From so many columns on kernels for 16 at once are faster, where there are some: for quants that are taken apart, and for bytes.
 constexpr int kWideFrom = 12, kWideFromOfBytes = 4;
 

@@ -123,6 +123,16 @@ inline I i_add(I x, I y) { return {_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(
 inline I i_mul(I x, I y) { return {_mm256_mullo_epi32(x.a, y.a), _mm256_mullo_epi32(x.b, y.b)}; }
 template <int N>
 inline I i_shift_left(I x) { return {_mm256_slli_epi32(x.a, N), _mm256_slli_epi32(x.b, N)}; }
+template <int Shift>
+inline __m256i pair(__m256i a, __m256i b) { return _mm256_blend_epi16(_mm256_srli_epi32(a, Shift), _mm256_slli_epi32(b, 16 - Shift), 0xaa); }
+// Two 16-bit numbers a lane: bits Shift .. Shift + 15 of a, then those of b.
+template <int Shift>
+inline I i_pair(I x, I y) { return {pair<Shift>(x.a, y.a), pair<Shift>(x.b, y.b)}; }
+// acc += the two products a lane of such pairs.
+inline I i_dot2(I acc, I x, I y) {
+  return {_mm256_add_epi32(acc.a, _mm256_madd_epi16(x.a, y.a)), _mm256_add_epi32(acc.b, _mm256_madd_epi16(x.b, y.b))};
+}
+inline I i_of_u8(const uint8_t* p) { return {_mm256_cvtepu8_epi32(load8(p)), _mm256_cvtepu8_epi32(load8(p + 8))}; }
 inline I i_of_i8(const uint8_t* p) { return {_mm256_cvtepi8_epi32(load8(p)), _mm256_cvtepi8_epi32(load8(p + 8))}; }
 inline int32_t i_sum(I x) {
   __m256i s = _mm256_add_epi32(x.a, x.b);

@@ -115,6 +115,27 @@ inline I i_add(I a, I b) { return i_parts([&](int i) { return vaddq_s32(a.v[i], 
 inline I i_mul(I a, I b) { return i_parts([&](int i) { return vmulq_s32(a.v[i], b.v[i]); }); }
 template <int N>
 inline I i_shift_left(I x) { return i_parts([&](int i) { return vshlq_n_s32(x.v[i], N); }); }
+// Two 16-bit numbers a lane: bits Shift .. Shift + 15 of a, then those of b.
+template <int Shift>
+inline I i_pair(I a, I b) {
+  return i_parts([&](int i) {
+    int32x4_t low = vshlq_s32(a.v[i], vdupq_n_s32(-Shift)), high = vshlq_s32(b.v[i], vdupq_n_s32(-Shift));
+    return vsliq_n_s32(low, high, 16);
+  });
+}
+// acc += the two products a lane of such pairs.
+inline I i_dot2(I acc, I a, I b) {
+  return i_parts([&](int i) {
+    int16x8_t x = vreinterpretq_s16_s32(a.v[i]), y = vreinterpretq_s16_s32(b.v[i]);
+    return vaddq_s32(acc.v[i], vpaddq_s32(vmull_s16(vget_low_s16(x), vget_low_s16(y)), vmull_high_s16(x, y)));
+  });
+}
+inline I i_of_u8(const uint8_t* p) {
+  uint8x16_t x = vld1q_u8(p);
+  uint16x8_t low = vmovl_u8(vget_low_u8(x)), high = vmovl_u8(vget_high_u8(x));
+  auto wide = [](uint16x4_t half) { return vreinterpretq_s32_u32(vmovl_u16(half)); };
+  return {{wide(vget_low_u16(low)), wide(vget_high_u16(low)), wide(vget_low_u16(high)), wide(vget_high_u16(high))}};
+}
 inline I i_of_i8(const uint8_t* p) {
   int8x16_t x = vreinterpretq_s8_u8(vld1q_u8(p));
   int16x8_t low = vmovl_s8(vget_low_s8(x)), high = vmovl_s8(vget_high_s8(x));

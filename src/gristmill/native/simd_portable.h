@@ -97,6 +97,19 @@ inline I i_add(I a, I b) { return a + b; }
 inline I i_mul(I a, I b) { return a * b; }
 template <int N>
 inline I i_shift_left(I a) { return a << N; }
+// Two 16-bit numbers a lane: bits Shift .. Shift + 15 of a, then those of b.
+template <int Shift>
+inline I i_pair(I a, I b) { return ((a >> Shift) & 0xffff) | ((b >> Shift) << 16); }
+// acc += the two products a lane of such pairs.
+inline I i_dot2(I acc, I a, I b) {
+  for (int i = 0; i < 16; i++) acc[i] += int16_t(a[i]) * int16_t(b[i]) + (a[i] >> 16) * (b[i] >> 16);
+  return acc;
+}
+inline I i_of_u8(const uint8_t* p) {
+  I x;
+  for (int i = 0; i < 16; i++) x[i] = p[i];
+  return x;
+}
 inline I i_of_i8(const uint8_t* p) {
   I x;
   for (int i = 0; i < 16; i++) x[i] = int8_t(p[i]);

@@ -20,13 +20,13 @@ struct SignedBytes : T {
   static U set(const uint8_t* q, int stride) { return _mm512_xor_si512(T::template set<J>(q, stride), _mm512_set1_epi8(-128)); }
 };
 
-// A step of another type, taken apart: signed bytes, then the scales, and the second ones. The first of steps that share
-// minima has those, as Expanded<T> has them.
+// A step of another type, taken apart: signed bytes, then the scales, and the second ones, as Expanded<T> has them. The first
+// of steps that share the activations' scale has what these begin with.
 template <class T>
 struct alignas(64) SignedStep {
   int8_t q[512];
-  float scales[T::kHalves ? 2 : 1][kLanes];
-  uint8_t super[T::kMinimum ? Expanded<T>::kSuperBytes : 0];
+  int32_t scales[T::kHalves ? 2 : 1][kLanes];
+  uint8_t super[T::kSuperBytes];
 };
 
 template <class T, int... J>
@@ -38,20 +38,16 @@ GRISTMILL_INLINE void expand_signed(const uint8_t* q, int stride, int8_t* out, s
 // n_steps of a group, panel by panel. The first step is a multiple of kSuperSteps.
 template <class T>
 inline void expand_group(const uint8_t* q, int width, int n_steps, SignedStep<T> (*out)[kStretch]) {
-  F d[kGroup] = {}, dmin[kGroup] = {};
   for (int b = 0; b < n_steps; b++) {
     if constexpr (T::kSuperBytes > 0)
       if (b % kSuperSteps == 0)
-        for (int p = 0; p < width; p++, q += T::kSuperBytes) {
-          T::read_super(q, d[p], dmin[p]);
-          if constexpr (T::kMinimum) expand_super<T>(q, dmin[p], out[p][b].super);
-        }
+        for (int p = 0; p < width; p++, q += T::kSuperBytes) std::memcpy(out[p][b].super, q, T::kSuperBytes);
     for (int p = 0; p < width; p++)
       expand_signed<T>(q + 64 * p, 64 * width, out[p][b].q, std::make_integer_sequence<int, 8>());
     q += T::kQuantBytes * width;
     if constexpr (!T::kRows)
       for (int p = 0; p < width; p++, q += T::kScaleBytes)
-        expand_scales<T>(q, d[p], reinterpret_cast<uint8_t*>(out[p][b].scales));
+        expand_scales<T>(q, reinterpret_cast<uint8_t*>(out[p][b].scales));
   }
 }
 
@@ -121,30 +117,47 @@ struct StepTiles {
   }
 };
 
-// Without the activations' scale where steps share it.
 template <class T, int Rows>
 GRISTMILL_INLINE void add_step(const uint8_t* scales, const WideBlock& a, const StepSums<T>& sums, F (&acc)[Rows]) {
-  F scale = f_zero(), second = f_zero();
-  if constexpr (!T::kRows) scale = T::scale(scales, f_zero());
-  if constexpr (T::kHalves) second = T::second_scale(scales, f_zero());
+  F scale = f_zero();
+  if constexpr (!T::kRows) scale = T::scale(scales);
 #pragma GCC unroll 16
   for (int c = 0; c < Rows; c++) {
-    F factor = T::kShared > 1 ? scale : T::kRows ? f_set(a.scale[c]) : f_mul(scale, f_set(a.scale[c]));
+    F factor = T::kRows ? f_set(a.scale[c]) : f_mul(scale, f_set(a.scale[c]));
     acc[c] = f_fma(f_of_i(i_load(sums.low[c])), factor, acc[c]);
-    if constexpr (T::kHalves) acc[c] = f_fma(f_of_i(i_load(sums.high[c])), second, acc[c]);
   }
 }
 
 // What steps that share the activations' scale begin with; a: the first one's.
 template <class T, int Rows>
-GRISTMILL_INLINE void start_shared(const uint8_t* scales, const WideBlock* a, F (&part)[Rows]) {
+GRISTMILL_INLINE void start_shared(const uint8_t* scales, const WideBlock* a, I (&total)[Rows], F (&acc)[Rows]) {
   const uint8_t* super = scales + T::kScaleBytes;
   F d, dmin;
-  if constexpr (T::kMinimum) T::read_super(super, d, dmin);
+  T::read_super(super, d, dmin);
 #pragma GCC unroll 16
   for (int c = 0; c < Rows; c++) {
-    if constexpr (T::kMinimum) part[c] = less_minima(super + kToMinima, dmin, a->sums[c], sizeof *a);
-    else part[c] = f_zero();
+    total[c] = i_set(0);
+    if constexpr (T::kMinimum)
+      acc[c] = f_fnma(f_of_i(dot_minima(super + kToMinima, a->sums[c], sizeof *a)), f_mul(dmin, f_set(a->scale[c])), acc[c]);
+  }
+}
+
+// And what they end with; `scales` are the first one's.
+template <class T, int Rows>
+GRISTMILL_INLINE void end_shared(const uint8_t* scales, const WideBlock& a, const I (&total)[Rows], F (&acc)[Rows]) {
+  F d, dmin;
+  T::read_super(scales + T::kScaleBytes, d, dmin);
+#pragma GCC unroll 16
+  for (int c = 0; c < Rows; c++) acc[c] = f_fma(f_of_i(total[c]), shared_factor<T>(d, a.scale[c]), acc[c]);
+}
+
+// total += a pair of sums times their scales.
+template <class T, int Rows>
+GRISTMILL_INLINE void add_pair(const int32_t (*first)[kLanes], const int32_t (*second)[kLanes], I scale, I (&total)[Rows]) {
+#pragma GCC unroll 16
+  for (int c = 0; c < Rows; c++) {
+    I low = i_add(i_load(first[c]), i_set(kRound<T, 0>)), high = i_add(i_load(second[c]), i_set(kRound<T, 1>));
+    total[c] = i_dot2(total[c], i_pair<T::kShift>(low, high), scale);
   }
 }
 
@@ -152,20 +165,21 @@ GRISTMILL_INLINE void start_shared(const uint8_t* scales, const WideBlock* a, F 
 template <class T, class Steps, int Rows>
 GRISTMILL_INLINE void add_steps(Panel w, int n_steps, const WideBlock* a, typename Steps::Ask& ahead, F (&acc)[Rows]) {
   constexpr int kAhead = T::kHalves ? 1 : 2;  // steps that are begun; two products of one are enough
-  StepSums<T> sums[2];
-  F part[Rows];
-  auto add = [&](auto set, int b) __attribute__((always_inline)) {
-    constexpr int kNow = set, kNext = 1 - kNow, kBegun = (kNow + kAhead) % 2;
+  StepSums<T> sums[4];                        // of the step before, this one and the next
+  I total[T::kShared > 1 ? Rows : 1];
+  auto add = [&](auto i, int b) __attribute__((always_inline)) {
+    constexpr int kNext = (i + 1) % 4, kBegun = (i + kAhead) % 2;
     if (b + kAhead < n_steps) StepTiles<T, kBegun>::template multiply<Steps::kSet>(w.q + kAhead * Steps::kStep, a[kAhead]);
-    if (b + 1 < n_steps) StepTiles<T, kNext>::store(sums[kNext]);
+    if (b + 1 < n_steps) StepTiles<T, kNext % 2>::store(sums[kNext]);
     if constexpr (T::kShared == 1) {
-      add_step<T, Rows>(w.scales, *a, sums[kNow], acc);
+      add_step<T, Rows>(w.scales, *a, sums[i], acc);
     } else {
-      if (b % T::kShared == 0) start_shared<T, Rows>(w.scales, a, part);
-      add_step<T, Rows>(w.scales, *a, sums[kNow], part);
-      if (b % T::kShared == T::kShared - 1)
-#pragma GCC unroll 16
-        for (int c = 0; c < Rows; c++) acc[c] = f_fma(part[c], f_set(a->scale[c]), acc[c]);
+      if (b % T::kShared == 0) start_shared<T, Rows>(w.scales, a, total, acc);
+      if constexpr (T::kHalves)
+        add_pair<T, Rows>(sums[i].low, sums[i].high, i_pair<0>(T::scale(w.scales), T::second_scale(w.scales)), total);
+      else if constexpr (i % 2)
+        add_pair<T, Rows>(sums[i - 1].low, sums[i].low, i_pair<0>(T::scale(w.scales - Steps::kStep), T::scale(w.scales)), total);
+      if (b % T::kShared == T::kShared - 1) end_shared<T, Rows>(w.scales - (T::kShared - 1) * Steps::kStep, *a, total, acc);
     }
     ahead.fetch();
     w.q += Steps::kStep, w.scales += Steps::kStep, a++;
@@ -173,9 +187,11 @@ GRISTMILL_INLINE void add_steps(Panel w, int n_steps, const WideBlock* a, typena
   StepTiles<T, 0>::template multiply<Steps::kSet>(w.q, a[0]);
   if (kAhead > 1 && n_steps > 1) StepTiles<T, 1>::template multiply<Steps::kSet>(w.q + Steps::kStep, a[1]);
   StepTiles<T, 0>::store(sums[0]);
-  for (int b = 0; b < n_steps; b += 2) {
-    add(std::integral_constant<int, 0>(), b);
-    if (b + 1 < n_steps) add(std::integral_constant<int, 1>(), b + 1);
+  for (int b = 0; b < n_steps; b += 4) {
+    add(Index<0>(), b);
+    if (b + 1 < n_steps) add(Index<1>(), b + 1);
+    if (b + 2 < n_steps) add(Index<2>(), b + 2);
+    if (b + 3 < n_steps) add(Index<3>(), b + 3);
   }
 }
 
@@ -229,7 +245,7 @@ void linear_of_rows(const Matrix& w, int matrix, int panel, int panel_end, const
     const int width = w.group_width(panel), n_steps = w.n_steps();
     const uint8_t* row_scales = group + w.step_offset(width, n_steps) - 64 * size_t(width);
     for (int first = 0; first < all.n; first += kColumnsAtOnce) {
-      const Columns columns = some_columns(all, first, n_steps);
+      const Columns columns = all.some(first, kColumnsAtOnce, n_steps);
       const int n_tiles = (columns.n + kWideRows - 1) / kWideRows, stretch = n_tiles > 1 ? kStretch : kShortStretch;
       for (int b = 0; b < n_steps; b += stretch) {
         const int end = b + stretch < n_steps ? b + stretch : n_steps;
