@@ -305,17 +305,17 @@ def test_the_comparison_can_fail(folder: Path) -> None:
 @contextmanager
 def broken_step(crowd: Crowd, at: int) -> Iterator[None]:
     """The at-th step from now on raises an error in the middle of the forward pass."""
-    swiglu, n = crowd.ops.swiglu, [0]
+    gated_linear, n = crowd.ops.gated_linear, [0]
 
     def failing(*args: Any) -> Any:
         n[0] += 1
         if n[0] == at:
             raise RuntimeError("a kernel failed")
-        return swiglu(*args)
+        return gated_linear(*args)
 
-    crowd.ops.swiglu = failing  # type: ignore[method-assign]
+    crowd.ops.gated_linear = failing  # type: ignore[method-assign]
     yield
-    crowd.ops.swiglu = swiglu  # type: ignore[method-assign]
+    crowd.ops.gated_linear = gated_linear  # type: ignore[method-assign]
 
 
 def test_a_step_that_fails_ends_its_requests_alone(folder: Path) -> None:

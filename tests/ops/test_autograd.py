@@ -14,12 +14,15 @@ pytest.importorskip("transformers", reason="its models say what gradients must b
 
 from oracles.families import CONFIGS, save
 from oracles.oracle import Oracle
+from torch import nn
 
 from gristmill import LLM
+from gristmill.formats.checkpoint import Weight
 from gristmill.formats.open import open_checkpoint
+from gristmill.formats.qtypes import QType
 from gristmill.models.build import build
 from gristmill.ops import autograd
-from gristmill.ops.autograd import AutogradOps, whole_sequences
+from gristmill.ops.autograd import AutogradLinear, AutogradOps, whole_sequences
 from gristmill.ops.reference import ReferenceOps
 from gristmill.train.model import Model
 from gristmill.types import RopeConfig
@@ -83,14 +86,18 @@ def test_gpt_oss_is_refused(oracle: Callable[[str], Oracle]) -> None:
 def test_every_operation_is_the_references() -> None:
     """One operation at a time, in numbers that are no powers of two."""
     ops, reference, rng = AutogradOps(5), ReferenceOps(), np.random.default_rng(0)
-    x, w, wide = (rng.normal(size=shape).astype(np.float32) for shape in ((15, 24), (24,), (15, 36)))
-    tensors = [torch.from_numpy(values) for values in (x, w, wide)]
+    x, w, matrix = (rng.normal(size=shape).astype(np.float32) for shape in ((15, 24), (24,), (36, 24)))
+    tensors = [torch.from_numpy(values) for values in (x, w, matrix)]
+    gate_up = reference.put([Weight("gate and up", matrix.view(np.uint8).reshape(-1), QType.F32, matrix.shape)])
     rope = RopeConfig(tuple(float(v) for v in rng.uniform(0, 1, 4)), 1.3)
     positions = np.tile(np.arange(5, dtype=np.int32), 3)
     pairs = [
         (ops.rms_norm(tensors[0], tensors[1], 1e-5), reference.rms_norm(x, w, 1e-5)),
         (ops.add(tensors[0], tensors[0]), reference.add(x, x)),
-        (ops.swiglu(tensors[2], 0.0), reference.swiglu(wide, 0.0)),
+        (
+            ops.gated_linear(tensors[0], AutogradLinear(nn.Parameter(tensors[2], requires_grad=False), None), 0.0),
+            reference.gated_linear(x, gate_up, 0.0),
+        ),
         (ops.take_rows(tensors[0], torch.tensor([3, 1])), reference.take_rows(x, np.array([3, 1]))),
     ]
     angles = ops.rope_angles(torch.from_numpy(positions), rope)

@@ -63,8 +63,8 @@ def test_linear(cpu: CpuOps, qtype: QType, n_rows: int, n_blocks: int) -> None:
     bias = rng.normal(size=89).astype(np.float32)
     expected = REFERENCE.linear(seen(x, qtype, cpu.isa), REFERENCE.put(weights, bias))
     actual = cpu.linear(x, cpu.put(weights, bias))
-    # Weights that are quantized a second time differ by that; K types by sums of products that are rounded to 16 bits, a few
-    # percent of what rounding the activations does; all others only by the order of additions.
+    # Weights that are quantized a second time differ by that; K types by sums of products that are rounded to 16 bits,
+    # a few percent of what rounding the activations does; all others only by the order of additions.
     tolerance = 2e-2 if qtype in REQUANTIZED else 8e-5 if qtype in SUPER else 2e-5
     scale = np.abs(x).sum(axis=-1, keepdims=True) * 0.1
     np.testing.assert_array_less(np.abs(actual - expected) / scale, tolerance)
@@ -194,9 +194,32 @@ def test_rms_norm_and_add(cpu: CpuOps, n: int) -> None:
 
 
 @pytest.mark.parametrize("limit", [0.0, 7.0])
-def test_swiglu(cpu: CpuOps, limit: float) -> None:
-    x = (np.random.default_rng(0).normal(size=(3, 2 * 45)) * 8).astype(np.float32)
-    np.testing.assert_allclose(cpu.swiglu(x, limit), REFERENCE.swiglu(x, limit), rtol=1e-5, atol=1e-6)
+@pytest.mark.parametrize("n_rows", [1, 5, 16, 150, 300])
+@pytest.mark.parametrize("d_ff", [45, 420])
+def test_gated_linear(cpu: CpuOps, d_ff: int, n_rows: int, limit: float) -> None:
+    """Gate and up of two types; columns and panels that are done in several pieces, the last ones smaller."""
+    rng = np.random.default_rng(n_rows)
+    x = rng.normal(size=(n_rows, 256)).astype(np.float32)
+    bias = rng.normal(size=2 * d_ff).astype(np.float32)
+    for types in ((QType.F32, QType.F32), (QType.Q4_0, QType.Q8_0)):
+        weights = [random_weight(qtype, (d_ff, 256), seed) for seed, qtype in enumerate(types)]
+        expected = REFERENCE.gated_linear(seen(x, types[0], cpu.isa), REFERENCE.put(weights, bias), limit)
+        actual = cpu.gated_linear(x, cpu.put(weights, bias), limit)
+        np.testing.assert_allclose(actual, expected, rtol=2e-4, atol=2e-4)
+        assert cpu.gated_linear(x[:0], cpu.put(weights, bias), limit).shape == (0, d_ff)
+
+
+@pytest.mark.parametrize("n_rows", [1, 3, 8, 150])
+def test_gated_linear_gives_the_bits_of_linear(cpu: CpuOps, n_rows: int) -> None:
+    """Where up is 1 and the gate so large that its sigmoid is 1, what comes out is the gate itself."""
+    x = np.random.default_rng(0).uniform(0.5, 1, size=(n_rows, 512)).astype(np.float32)
+    for qtype in (QType.Q8_0, QType.Q4_0, QType.Q6_K, QType.F16):
+        gate = random_weight(qtype, (100, 512), 1)
+        up = Weight("zero", np.zeros(100 * 512 * 4, np.uint8), QType.F32, (100, 512))
+        bias = np.repeat(np.float32([1e3, 1]), 100)
+        alone = cpu.linear(x, cpu.put([gate], bias[:100]))
+        assert alone.min() > 100
+        np.testing.assert_array_equal(cpu.gated_linear(x, cpu.put([gate, up], bias), 0.0), alone)
 
 
 @pytest.mark.parametrize("qtype", [QType.F32, QType.BF16, QType.MXFP4, QType.Q8_0], ids=lambda q: q.label)

@@ -69,4 +69,4 @@ class Decoder:
         if self.config.moe is not None:
             router = ops.linear(x, layer.router)  # [T, E]
             return ops.moe(x, router, layer.gate_up, layer.down, self.config.moe.n_active, limit)
-        return ops.linear(ops.swiglu(ops.linear(x, layer.gate_up), limit), layer.down)
+        return ops.linear(ops.gated_linear(x, layer.gate_up, limit), layer.down)

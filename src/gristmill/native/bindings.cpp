@@ -119,6 +119,16 @@ auto linear(Backend& ops, In<float, 2> x, const Linear& w) {
   return y;
 }
 
+bool is_gated(const Linear& w) { return w.parts.size() == 2 && w.parts[0]->matrix.rows == w.parts[1]->matrix.rows; }
+
+auto gated_linear(Backend& ops, In<float, 2> x, const Linear& w, float limit) {
+  check(int(x.shape(1)) == w.cols() && w.n_matrices() == 1, "gated_linear: x's width is not the weight's");
+  check(is_gated(w), "gated_linear: the weight must have two parts of the same rows");
+  auto y = make(ops, {x.shape(0), size_t(w.rows() / 2)});
+  perform(ops, [&ops, &w, x = x.data(), n = int(x.shape(0)), limit, y = y.data()] { ops.gated_linear(x, n, w, limit, y); }, x, w);
+  return y;
+}
+
 auto embed(Backend& ops, const Linear& w, In<int32_t, 1> tokens) {
   check(w.parts.size() == 1 && w.n_matrices() == 1, "embed: one plain matrix is needed");
   auto y = make(ops, {tokens.size(), size_t(w.cols())});
@@ -220,15 +230,6 @@ void make_continuation(Continuation* self, nb::object ops, nb::object tape, In<i
                           next_positions, std::move(slots), std::move(tables)};
 }
 
-auto swiglu(Backend& ops, In<float, 2> gate_up, float limit) {
-  check(gate_up.shape(1) % 2 == 0, "swiglu: the width must be even");
-  auto y = make(ops, {gate_up.shape(0), gate_up.shape(1) / 2});
-  perform(ops, [&ops, x = gate_up.data(), n = int(gate_up.shape(0)), d_ff = int(gate_up.shape(1) / 2), limit, y = y.data()] {
-    ops.swiglu(x, n, d_ff, limit, y);
-  }, gate_up);
-  return y;
-}
-
 auto rope_angles(Backend& ops, In<int32_t, 1> positions, In<float, 1> inv_freq, float scale) {
   size_t n = positions.size(), half = inv_freq.size();
   auto cos = make(ops, {n, half}), sin = make(ops, {n, half});
@@ -295,6 +296,7 @@ auto attention(Backend& ops, In<float, 2> q, const KvStore& kv, In<int32_t, 1> p
 
 auto moe(Backend& ops, In<float, 2> x, In<float, 2> router, const Linear& gate_up, const Linear& down, int n_active, float limit) {
   check(int(x.shape(1)) == gate_up.cols() && down.rows() == gate_up.cols() && gate_up.rows() == 2 * down.cols(), "moe: the experts' shapes do not fit");
+  check(is_gated(gate_up), "moe: gate and up must be two parts of the same rows");
   check(gate_up.n_matrices() == down.n_matrices() && int(router.shape(1)) == down.n_matrices() && router.shape(0) == x.shape(0),
         "moe: the router's shape does not fit the experts");
   check(n_active > 0 && n_active <= down.n_matrices(), "moe: n_active must be between 1 and the number of experts");
@@ -449,7 +451,7 @@ NB_MODULE(_kernels, m) {
       .def("embed", embed, "w"_a, "tokens"_a)
       .def("rms_norm", rms_norm, "x"_a, "weight"_a, "eps"_a)
       .def("add", add, "x"_a, "z"_a)
-      .def("swiglu", swiglu, "gate_up"_a, "limit"_a)
+      .def("gated_linear", gated_linear, "x"_a, "w"_a, "limit"_a)
       .def("kv_layers", make_kv, "n_layers"_a, "n_blocks"_a, "n_kv_heads"_a, "head_dim"_a, "kv_type"_a)
       .def("rope_angles", rope_angles, "positions"_a, "inv_freq"_a, "scale"_a)
       .def("store_qkv", store_qkv, "qkv"_a, "q_norm"_a.none(), "k_norm"_a.none(), "eps"_a, "cos"_a, "sin"_a, "kv"_a, "slots"_a)

@@ -108,47 +108,105 @@ void Ops::prepare(const float* x, const int* rows, int n_columns, int tile_colum
   });
 }
 
-void Ops::plan(const Linear& w, int matrix, const Activations& x, int first, int n_columns, std::vector<Task>& tasks) const {
-  int n_threads = pool_.size();
-  size_t block = size_t(first / x.tile_columns) * (w.cols() / kBlock);
-  Columns columns{x.columns.data() + first, nullptr, nullptr, n_columns, 0};
-  int left = 0;
-  for (const auto& part : w.parts) left += part->matrix.n_panels();
-  for (int part = 0; part < int(w.parts.size()); part++) {
-    const Matrix& m = w.parts[part]->matrix;
-    const auto& [blocks, wides] = x.int8[m.super()];
-    bool wide = x.tile_columns == kWideRows;
-    columns.blocks = wide || blocks.empty() ? nullptr : blocks.data() + block;
-    columns.wide = !wide || wides.empty() ? nullptr : wides.data() + block;
-    // Long tasks first, as memory is read best in long stretches, and short ones last, the shortest with few columns too, so
-    // that the threads end together.
-    for (int p = 0, step; p < m.n_panels(); p += step, left -= step) {
-      step = std::min(std::clamp(left / (n_threads * 2) / kGroup * kGroup, kGroup, 256), m.n_panels() - p);
-      int n_at_once = step > kGroup ? n_columns : kColumnsOfShort;
-      for (int c = 0; c < n_columns; c += n_at_once)
-        tasks.push_back({&w, matrix, part, p, p + step, columns.some(c, n_at_once, m.cols / kBlock)});
-    }
-    columns.first_row += m.rows;
+namespace {
+
+// The forms in which m meets n columns of x from `first` on.
+template <class Activations>
+Columns columns_of(const Matrix& m, const Activations& x, int first, int n) {
+  const auto& [blocks, wides] = x.int8[m.super()];
+  size_t block = size_t(first / x.tile_columns) * (m.cols / kBlock);
+  bool wide = x.tile_columns == kWideRows;
+  return {x.columns.data() + first, wide || blocks.empty() ? nullptr : blocks.data() + block,
+          !wide || wides.empty() ? nullptr : wides.data() + block, n, 0};
+}
+
+}  // namespace
+
+// Long tasks first, as memory is read best in long stretches, and short ones last, the shortest with few columns too, so that
+// the threads end together. n_after: panels that follow this part's.
+void Ops::plan_part(const Linear& w, int matrix, int part, int n_after, const Columns& columns, const Columns& other) {
+  const Matrix& m = w.parts[part]->matrix;
+  const int n_panels = m.n_panels(), n_blocks = m.cols / kBlock;
+  for (int p = 0, step; p < n_panels; p += step) {
+    int left = n_panels - p + n_after;
+    step = std::min(std::clamp(left / (pool_.size() * 2) / kGroup * kGroup, kGroup, 256), n_panels - p);
+    int n_at_once = step > kGroup ? columns.n : kColumnsOfShort;
+    for (int c = 0; c < columns.n; c += n_at_once)
+      tasks_.push_back({&w, matrix, part, p, p + step, columns.some(c, n_at_once, n_blocks), other.some(c, n_at_once, n_blocks)});
   }
 }
 
-void Ops::run(const std::vector<Task>& tasks) {
-  auto body = [&](int i) {
-    const Task& t = tasks[i];
+void Ops::plan(const Linear& w, int matrix, const Activations& x, int first, int n_columns) {
+  int n_after = 0, first_row = 0;
+  for (const auto& part : w.parts) n_after += part->matrix.n_panels();
+  for (int part = 0; part < int(w.parts.size()); part++) {
+    const Matrix& m = w.parts[part]->matrix;
+    Columns columns = columns_of(m, x, first, n_columns);
+    columns.first_row = first_row;
+    n_after -= m.n_panels(), first_row += m.rows;
+    plan_part(w, matrix, part, n_after, columns, columns);
+  }
+}
+
+void Ops::plan_gated(const Linear& w, int matrix, const Activations& x, int first, int n_columns) {
+  auto columns = [&](int part) { return columns_of(w.parts[part]->matrix, x, first, n_columns); };
+  plan_part(w, matrix, 0, 0, columns(0), columns(1));
+}
+
+void Ops::run_tasks(const std::function<void(const Task&)>& body) {
+  int64_t cost = 0;
+  for (const Task& t : tasks_) cost += int64_t(t.panel_end - t.panel) * kLanes * t.columns.n * t.w->cols();
+  if (cost < kAlone * 4) {
+    for (const Task& task : tasks_) body(task);
+  } else {
+    pool_.run(int(tasks_.size()), [&](int i) { body(tasks_[i]); });
+  }
+  tasks_.clear();
+}
+
+void Ops::run() {
+  run_tasks([&](const Task& t) {
     const Matrix& m = t.w->parts[t.part]->matrix;
     kernels_->linear[int(m.pack)](m, t.matrix, t.panel, t.panel_end, t.columns);
     if (t.w->bias.empty()) return;
     int row = t.columns.first_row + t.panel * kLanes, n = std::min(t.panel_end * kLanes, m.rows) - t.panel * kLanes;
     const float* bias = t.w->bias.data() + size_t(t.matrix) * t.w->rows() + row;
     for (int c = 0; c < t.columns.n; c++) kernels_->add(bias, t.columns.column[c].y + row, n);
-  };
-  int64_t cost = 0;
-  for (const Task& t : tasks) cost += int64_t(t.panel_end - t.panel) * kLanes * t.columns.n * t.w->cols();
-  if (cost < kAlone * 4) {
-    for (int i = 0; i < int(tasks.size()); i++) body(i);
-  } else {
-    pool_.run(int(tasks.size()), body);
-  }
+  });
+}
+
+// Gate's and up's products with some columns wait in the cache for one another; y gets their swiglu alone.
+void Ops::run_gated(float limit) {
+  constexpr int kFloats = 16384, kColumns = 128, kBeside = 16;  // of a row: from one to the next no power of two
+  run_tasks([&](const Task& t) {
+    thread_local std::vector<float> products;
+    thread_local std::vector<Column> columns;
+    const int d_ff = t.w->parts[0]->matrix.rows, most = std::min(t.columns.n, kColumns);
+    const int step = std::max(kFloats / most / kLanes / kGroup, 1) * kGroup, stride = step * kLanes + kBeside;
+    products.resize(std::max(products.size(), size_t(2) * most * stride));
+    columns.resize(kColumns);
+    for (int p = t.panel; p < t.panel_end; p += step) {
+      const int end = std::min(p + step, t.panel_end), row = p * kLanes, n = std::min(end * kLanes, d_ff) - row;
+      for (int first = 0; first < t.columns.n; first += most) {
+        auto multiply = [&](int part, const Columns& all, float* out) {
+          const Matrix& m = t.w->parts[part]->matrix;
+          Columns some = all.some(first, most, m.cols / kBlock);
+          std::copy_n(some.column, some.n, columns.begin());
+          for (int c = 0; c < some.n; c++) columns[c].y = out + size_t(c) * stride;
+          some.column = columns.data(), some.first_row = -row;
+          kernels_->linear[int(m.pack)](m, t.matrix, p, end, some);
+          if (t.w->bias.empty()) return;
+          const float* bias = t.w->bias.data() + size_t(t.matrix) * 2 * d_ff + size_t(part) * d_ff + row;
+          for (int c = 0; c < some.n; c++) kernels_->add(bias, columns[c].y, n);
+        };
+        float *gate = products.data(), *up = gate + size_t(most) * stride;
+        multiply(0, t.columns, gate);
+        multiply(1, t.other, up);
+        for (int c = 0; c < std::min(most, t.columns.n - first); c++)
+          kernels_->swiglu(gate + size_t(c) * stride, up + size_t(c) * stride, n, limit, t.columns.column[first + c].y + row);
+      }
+    }
+  });
 }
 
 void Ops::linear(const float* x, int n_rows, const Linear& w, float* y) {
@@ -156,9 +214,17 @@ void Ops::linear(const float* x, int n_rows, const Linear& w, float* y) {
   prepare(x, nullptr, n_rows, tile_columns(n_rows, w), w, input_);
   int rows = w.rows();
   for (int i = 0; i < n_rows; i++) input_.columns[i].y = y + size_t(i) * rows;
-  tasks_.clear();
-  plan(w, 0, input_, 0, n_rows, tasks_);
-  run(tasks_);
+  plan(w, 0, input_, 0, n_rows);
+  run();
+}
+
+void Ops::gated_linear(const float* x, int n_rows, const Linear& w, float limit, float* y) {
+  if (n_rows == 0) return;
+  prepare(x, nullptr, n_rows, tile_columns(n_rows, w), w, input_);
+  int d_ff = w.rows() / 2;
+  for (int i = 0; i < n_rows; i++) input_.columns[i].y = y + size_t(i) * d_ff;
+  plan_gated(w, 0, input_, 0, n_rows);
+  run_gated(limit);
 }
 
 void Ops::embed(const Linear& w, const int32_t* tokens, int n_tokens, float* y) {
@@ -181,13 +247,6 @@ void Ops::add(const float* x, const float* z, int64_t n, float* y) {
       std::memcpy(y + begin, x + begin, size_t(count) * 4);
       kernels_->add(z + begin, y + begin, int(count));
     }
-  });
-}
-
-void Ops::swiglu(const float* gate_up, int n_rows, int d_ff, float limit, float* y) {
-  for_rows(n_rows, d_ff * 4, [&](int i) {
-    const float* gate = gate_up + size_t(i) * 2 * d_ff;
-    kernels_->swiglu(gate, gate + d_ff, d_ff, limit, y + size_t(i) * d_ff);
   });
 }
 
@@ -233,26 +292,19 @@ void Ops::moe(const MoeCall& c) {
     int place = place_of[pair] = next[experts[pair]]++;
     token_at[place] = pair / c.n_active, place_at[place] = place;
   }
-  gate_up_.resize(std::max(gate_up_.size(), size_t(n_places) * 2 * d_ff));
   hidden_rows_.resize(std::max(hidden_rows_.size(), size_t(n_places) * d_ff));
   out_.resize(std::max(out_.size(), size_t(n_places) * d_model));
-  auto each_expert = [&](const Linear& w, Activations& x, std::vector<float>& y) {
-    for (int place = 0; place < n_places; place++) x.columns[place].y = y.data() + size_t(place) * w.rows();
-    tasks_.clear();
+  auto each_expert = [&](auto plan, std::vector<float>& y, int width) {
+    for (int place = 0; place < n_places; place++) input_.columns[place].y = y.data() + size_t(place) * width;
     for (int e = 0; e < n_experts; e++)
-      if (count[e]) plan(w, e, x, start[e], count[e], tasks_);
-    run(tasks_);
+      if (count[e]) plan(e);
   };
-
   prepare(c.x, token_at.data(), n_places, tile, *c.gate_up, input_);
-  each_expert(*c.gate_up, input_, gate_up_);
-  for_rows(n_places, d_ff * 4, [&](int place) {
-    if (place_at[place] < 0) return;
-    const float* gate = gate_up_.data() + size_t(place) * 2 * d_ff;
-    kernels_->swiglu(gate, gate + d_ff, d_ff, c.limit, hidden_rows_.data() + size_t(place) * d_ff);
-  });
+  each_expert([&](int e) { plan_gated(*c.gate_up, e, input_, start[e], count[e]); }, hidden_rows_, d_ff);
+  run_gated(c.limit);
   prepare(hidden_rows_.data(), place_at.data(), n_places, tile, *c.down, input_);
-  each_expert(*c.down, input_, out_);
+  each_expert([&](int e) { plan(*c.down, e, input_, start[e], count[e]); }, out_, d_model);
+  run();
   for_rows(c.n_tokens, int64_t(c.n_active) * d_model, [&](int t) {
     float* y = c.y + size_t(t) * d_model;
     std::fill(y, y + d_model, 0.0f);

@@ -117,10 +117,11 @@ class Ops {
   }
 
   void linear(const float* x, int n_rows, const Linear& w, float* y);
+  // swiglu of the products with w's two parts, gate and up, of rows() / 2 rows each.
+  void gated_linear(const float* x, int n_rows, const Linear& w, float limit, float* y);
   void embed(const Linear& w, const int32_t* tokens, int n_tokens, float* y);
   void rms_norm(const float* x, const float* weight, int n_rows, int n, float eps, float* y);
   void add(const float* x, const float* z, int64_t n, float* y);
-  void swiglu(const float* gate_up, int n_rows, int d_ff, float limit, float* y);
   // cos, sin: [n_tokens, n]
   void rope_angles(const int32_t* positions, int n_tokens, const float* inv_freq, int n, float scale, float* cos, float* sin);
   void store_qkv(const StoreCall& call);
@@ -141,20 +142,25 @@ class Ops {
     std::vector<Column> columns;
     int tile_columns = kTileColumns;
   };
-  // A stretch of one weight's panels, for some of the columns.
+  // A stretch of one weight's panels, for some of the columns. With `other`, of gate's, and up's that go with them.
   struct Task {
     const Linear* w;
     int matrix, part, panel, panel_end;
-    Columns columns;
+    Columns columns, other;
   };
 
   // So many columns are quantized side by side where a matrix meets n of them.
   int tile_columns(int n, const Linear& w) const;
   // Column i is row rows[i] of x (row i where rows is null); nothing where that is negative.
   void prepare(const float* x, const int* rows, int n_columns, int tile_columns, const Linear& w, Activations& out);
-  // Adds the tasks of n_columns columns from `first` on, a multiple of x.tile_columns.
-  void plan(const Linear& w, int matrix, const Activations& x, int first, int n_columns, std::vector<Task>& tasks) const;
-  void run(const std::vector<Task>& tasks);
+  // Add the tasks of n_columns columns from `first` on, a multiple of x.tile_columns: of all parts, or of gate and up together.
+  void plan(const Linear& w, int matrix, const Activations& x, int first, int n_columns);
+  void plan_gated(const Linear& w, int matrix, const Activations& x, int first, int n_columns);
+  void plan_part(const Linear& w, int matrix, int part, int n_after, const Columns& columns, const Columns& other);
+  // Does all tasks that were added.
+  void run();
+  void run_gated(float limit);
+  void run_tasks(const std::function<void(const Task&)>& body);
   void for_rows(int n_rows, int64_t cost, const std::function<void(int)>& body);
 
   std::mutex busy_;
@@ -162,7 +168,7 @@ class Ops {
   Arena arena_;
   const Kernels* kernels_;
   Activations input_;
-  std::vector<float> gate_up_, hidden_rows_, out_;  // of experts
+  std::vector<float> hidden_rows_, out_;  // of experts
   std::vector<Task> tasks_;
   std::vector<float> states_;  // of attention that is divided by segments
 };

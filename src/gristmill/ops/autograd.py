@@ -168,10 +168,10 @@ class AutogradOps:
         )
         return y.transpose(1, 2).reshape(-1, q.shape[1] * kv_layer.head_dim)
 
-    def swiglu(self, gate_up: Tensor, limit: float) -> Tensor:
+    def gated_linear(self, x: Tensor, w: AutogradLinear, limit: float) -> Tensor:
         if limit:
             raise ValueError("clamped SwiGLU cannot be trained; use a model without experts")
-        y: Tensor = _SwiGlu.apply(gate_up)  # type: ignore[no-untyped-call]
+        y: Tensor = _SwiGlu.apply(self.linear(x, w))  # type: ignore[no-untyped-call]
         return y
 
     def moe(self, x: Tensor, router: Tensor, gate_up: Any, down: Any, n_active: int, limit: float) -> Tensor:

@@ -176,8 +176,8 @@ class CpuOps:
             q, kv_layer, batch.positions, batch.query_start, block_tables, window, sinks, scale
         )
 
-    def swiglu(self, gate_up: F32, limit: float) -> F32:
-        return self._native.swiglu(gate_up, limit)
+    def gated_linear(self, x: F32, w: _kernels.Linear, limit: float) -> F32:
+        return self._native.gated_linear(x, w, limit)
 
     def moe(
         self, x: F32, router: F32, gate_up: _kernels.Linear, down: _kernels.Linear, n_active: int, limit: float

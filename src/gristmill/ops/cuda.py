@@ -202,8 +202,8 @@ class CudaOps:
     ) -> Tensor:
         return attention.attention(q, kv_layer, batch, block_tables, window, sinks, self._dtype)
 
-    def swiglu(self, gate_up: Tensor, limit: float) -> Tensor:
-        return swiglu(gate_up, limit, self._dtype)
+    def gated_linear(self, x: Tensor, w: Matrix, limit: float) -> Tensor:
+        return swiglu(self.linear(x, w), limit, self._dtype)
 
     def moe(self, x: Tensor, router: Tensor, gate_up: Matrix, down: Matrix, n_active: int, limit: float) -> Tensor:
         return moe.moe(x, router, gate_up, down, n_active, limit, self._dtype)

@@ -167,9 +167,10 @@ class Ops(Protocol):
         """
         ...
 
-    def swiglu(self, gate_up: Array, limit: float) -> Array:
-        """gate sigmoid(gate) up of [T, 2 d_ff] = [gate | up] -> [T, d_ff] (Shazeer, arXiv:2002.05202). With a limit,
-        gpt-oss's: gate = min(gate, limit), up = clip(up, +-limit), (up + 1) gate sigmoid(1.702 gate)."""
+    def gated_linear(self, x: Array, w: Linear, limit: float) -> Array:
+        """gate sigmoid(gate) up of linear(x, w) = [gate | up], [T, 2 d_ff] -> [T, d_ff] (Shazeer, arXiv:2002.05202).
+        With a limit, gpt-oss's: gate = min(gate, limit), up = clip(up, +-limit), (up + 1) gate sigmoid(1.702 gate).
+        """
         ...
 
     def moe(self, x: Array, router: Array, gate_up: Linear, down: Linear, n_active: int, limit: float) -> Array:

@@ -163,11 +163,8 @@ class ReferenceOps:
                 y[t] = (p[..., : position + 1 - low] @ v[:, low : position + 1]).reshape(-1)
         return y
 
-    def swiglu(self, gate_up: F32, limit: float) -> F32:
-        gate, up = np.split(gate_up, 2, axis=-1)
-        if limit:
-            gate, up = np.minimum(gate, np.float32(limit)), np.clip(up, -limit, limit).astype(np.float32) + 1
-        return gate * _sigmoid(gate * np.float32(1.702 if limit else 1.0)) * up
+    def gated_linear(self, x: F32, w: ReferenceLinear, limit: float) -> F32:
+        return swiglu(self.linear(x, w), limit)
 
     def moe(
         self, x: F32, router: F32, gate_up: ReferenceLinear, down: ReferenceLinear, n_active: int, limit: float
@@ -177,7 +174,7 @@ class ReferenceOps:
             experts = np.argsort(-logits, kind="stable")[:n_active]
             weights = np.exp(logits[experts] - logits[experts[0]])
             for e, weight in zip(experts, weights / weights.sum(), strict=True):
-                hidden = self.swiglu(_expert(x[t : t + 1], gate_up, e), limit)
+                hidden = swiglu(_expert(x[t : t + 1], gate_up, e), limit)
                 y[t] += weight * _expert(hidden, down, e)[0]
         return y
 
@@ -271,6 +268,14 @@ def _affine(x: F32, w: F32, bias: F32 | None) -> F32:
 
 def _expert(x: F32, w: ReferenceLinear, e: int) -> F32:
     return _affine(x, w.w[e], None if w.bias is None else w.bias[e])
+
+
+def swiglu(gate_up: F32, limit: float) -> F32:
+    """[T, 2 d_ff] = [gate | up] -> [T, d_ff]: what `gated_linear` says."""
+    gate, up = np.split(gate_up, 2, axis=-1)
+    if limit:
+        gate, up = np.minimum(gate, np.float32(limit)), np.clip(up, -limit, limit).astype(np.float32) + 1
+    return gate * _sigmoid(gate * np.float32(1.702 if limit else 1.0)) * up
 
 
 def _sigmoid(x: F32) -> F32:
