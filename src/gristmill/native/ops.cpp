@@ -153,6 +153,17 @@ void Ops::plan_gated(const Linear& w, int matrix, const Activations& x, int firs
   plan_part(w, matrix, 0, 0, columns(0), columns(1));
 }
 
+// Panels of one part with their bias, which go where `columns` says.
+void Ops::multiply(const Linear& w, int matrix, int part, int panel, int panel_end, const Columns& columns) const {
+  const Matrix& m = w.parts[part]->matrix;
+  kernels_->linear[int(m.pack)](m, matrix, panel, panel_end, columns);
+  if (w.bias.empty()) return;
+  const int row = panel * kLanes, n = std::min(panel_end * kLanes, m.rows) - row;
+  const float* bias = w.bias.data() + size_t(matrix) * w.rows() + row;
+  for (int before = 0; before < part; before++) bias += w.parts[before]->matrix.rows;
+  for (int c = 0; c < columns.n; c++) kernels_->add(bias, columns.column[c].y + (columns.first_row + row), n);
+}
+
 void Ops::run_tasks(const std::function<void(const Task&)>& body) {
   int64_t cost = 0;
   for (const Task& t : tasks_) cost += int64_t(t.panel_end - t.panel) * kLanes * t.columns.n * t.w->cols();
@@ -165,14 +176,7 @@ void Ops::run_tasks(const std::function<void(const Task&)>& body) {
 }
 
 void Ops::run() {
-  run_tasks([&](const Task& t) {
-    const Matrix& m = t.w->parts[t.part]->matrix;
-    kernels_->linear[int(m.pack)](m, t.matrix, t.panel, t.panel_end, t.columns);
-    if (t.w->bias.empty()) return;
-    int row = t.columns.first_row + t.panel * kLanes, n = std::min(t.panel_end * kLanes, m.rows) - t.panel * kLanes;
-    const float* bias = t.w->bias.data() + size_t(t.matrix) * t.w->rows() + row;
-    for (int c = 0; c < t.columns.n; c++) kernels_->add(bias, t.columns.column[c].y + row, n);
-  });
+  run_tasks([&](const Task& t) { multiply(*t.w, t.matrix, t.part, t.panel, t.panel_end, t.columns); });
 }
 
 // Gate's and up's products with some columns wait in the cache for one another; y gets their swiglu alone.
@@ -188,20 +192,15 @@ void Ops::run_gated(float limit) {
     for (int p = t.panel; p < t.panel_end; p += step) {
       const int end = std::min(p + step, t.panel_end), row = p * kLanes, n = std::min(end * kLanes, d_ff) - row;
       for (int first = 0; first < t.columns.n; first += most) {
-        auto multiply = [&](int part, const Columns& all, float* out) {
-          const Matrix& m = t.w->parts[part]->matrix;
-          Columns some = all.some(first, most, m.cols / kBlock);
+        float* out = products.data();
+        for (int part = 0; part < 2; part++, out += size_t(most) * stride) {
+          Columns some = (part ? t.other : t.columns).some(first, most, t.w->cols() / kBlock);
           std::copy_n(some.column, some.n, columns.begin());
           for (int c = 0; c < some.n; c++) columns[c].y = out + size_t(c) * stride;
           some.column = columns.data(), some.first_row = -row;
-          kernels_->linear[int(m.pack)](m, t.matrix, p, end, some);
-          if (t.w->bias.empty()) return;
-          const float* bias = t.w->bias.data() + size_t(t.matrix) * 2 * d_ff + size_t(part) * d_ff + row;
-          for (int c = 0; c < some.n; c++) kernels_->add(bias, columns[c].y, n);
-        };
-        float *gate = products.data(), *up = gate + size_t(most) * stride;
-        multiply(0, t.columns, gate);
-        multiply(1, t.other, up);
+          multiply(*t.w, t.matrix, part, p, end, some);
+        }
+        const float *gate = products.data(), *up = gate + size_t(most) * stride;
         for (int c = 0; c < std::min(most, t.columns.n - first); c++)
           kernels_->swiglu(gate + size_t(c) * stride, up + size_t(c) * stride, n, limit, t.columns.column[first + c].y + row);
       }

@@ -83,12 +83,6 @@ inline F f_of_half(const uint16_t* p) {
 inline void half_of_f(uint16_t* p, F x) {
   for (int i = 0; i < 4; i++) vst1_u16(p + 4 * i, vreinterpret_u16_f16(vcvt_f16_f32(x.v[i])));
 }
-inline F f_of_u8(const uint8_t* p) {
-  uint8x16_t x = vld1q_u8(p);
-  uint16x8_t low = vmovl_u8(vget_low_u8(x)), high = vmovl_u8(vget_high_u8(x));
-  return {{vcvtq_f32_u32(vmovl_u16(vget_low_u16(low))), vcvtq_f32_u32(vmovl_u16(vget_high_u16(low))),
-           vcvtq_f32_u32(vmovl_u16(vget_low_u16(high))), vcvtq_f32_u32(vmovl_u16(vget_high_u16(high)))}};
-}
 inline F f_of_i8(const uint8_t* p) {
   int8x16_t x = vreinterpretq_s8_u8(vld1q_u8(p));
   int16x8_t low = vmovl_s8(vget_low_s8(x)), high = vmovl_s8(vget_high_s8(x));

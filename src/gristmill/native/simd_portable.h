@@ -74,7 +74,6 @@ inline F f_of_half(const uint16_t* p) { return f_make([&](int i) { return half_t
 inline void half_of_f(uint16_t* p, F x) {
   for (int i = 0; i < 16; i++) p[i] = float_to_half(x[i]);
 }
-inline F f_of_u8(const uint8_t* p) { return f_make([&](int i) { return float(p[i]); }); }
 inline F f_of_i8(const uint8_t* p) { return f_make([&](int i) { return float(int8_t(p[i])); }); }
 inline F f_of_e8m0(const uint8_t* p) { return f_make([&](int i) { return e8m0_half(p[i]); }); }
 inline F f_of_i(I a) { return __builtin_convertvector(a, F); }
