@@ -172,7 +172,6 @@ void Ops::run_tasks(const std::function<void(const Task&)>& body) {
   } else {
     pool_.run(int(tasks_.size()), [&](int i) { body(tasks_[i]); });
   }
-  tasks_.clear();
 }
 
 void Ops::run() {
@@ -213,6 +212,7 @@ void Ops::linear(const float* x, int n_rows, const Linear& w, float* y) {
   prepare(x, nullptr, n_rows, tile_columns(n_rows, w), w, input_);
   int rows = w.rows();
   for (int i = 0; i < n_rows; i++) input_.columns[i].y = y + size_t(i) * rows;
+  tasks_.clear();
   plan(w, 0, input_, 0, n_rows);
   run();
 }
@@ -222,6 +222,7 @@ void Ops::gated_linear(const float* x, int n_rows, const Linear& w, float limit,
   prepare(x, nullptr, n_rows, tile_columns(n_rows, w), w, input_);
   int d_ff = w.rows() / 2;
   for (int i = 0; i < n_rows; i++) input_.columns[i].y = y + size_t(i) * d_ff;
+  tasks_.clear();
   plan_gated(w, 0, input_, 0, n_rows);
   run_gated(limit);
 }
@@ -295,6 +296,7 @@ void Ops::moe(const MoeCall& c) {
   out_.resize(std::max(out_.size(), size_t(n_places) * d_model));
   auto each_expert = [&](auto plan, std::vector<float>& y, int width) {
     for (int place = 0; place < n_places; place++) input_.columns[place].y = y.data() + size_t(place) * width;
+    tasks_.clear();
     for (int e = 0; e < n_experts; e++)
       if (count[e]) plan(e);
   };
