@@ -31,11 +31,14 @@ def cpu(request: pytest.FixtureRequest) -> CpuOps:
 
 
 def quantized(x: np.ndarray, block: int = 32) -> np.ndarray:
-    """What activations become before they meet blocked weights: int8 with a scale for each `block`."""
+    """What activations become before they meet blocked weights: int8 with a scale for 256, or a power of two for 32."""
     blocks = x.reshape(*x.shape[:-1], -1, block)
-    peak = np.abs(blocks).max(axis=-1, keepdims=True)
-    q = np.rint(blocks * np.where(peak > 0, np.float32(127) / np.maximum(peak, 1e-30), 0).astype(np.float32))
-    return (q * (peak / np.float32(127))).reshape(x.shape).astype(np.float32)
+    peak = np.maximum(np.abs(blocks).max(axis=-1, keepdims=True), np.float32(1e-30))
+    scale, inverse = peak / np.float32(127), np.float32(127) / peak
+    if block == 32:
+        scale = np.exp2(np.maximum(np.ceil(np.log2(scale)), -48))
+        inverse = 1 / scale
+    return (np.rint(blocks * inverse) * scale).reshape(x.shape).astype(np.float32)
 
 
 def rounded(x: np.ndarray) -> np.ndarray:
@@ -182,6 +185,33 @@ def test_a_number_that_is_not_finite_stays_visible(cpu: CpuOps) -> None:
     y = cpu.linear(np.ones((1, 64), np.float32), cpu.put([weight]))
     assert np.isnan(y[0, :3]).all()
     assert np.isfinite(y[0, 3])
+
+
+@pytest.mark.parametrize("qtype", BLOCKED, ids=lambda q: q.label)
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_activations_that_are_not_finite_stay_visible(cpu: CpuOps, qtype: QType, bad: float) -> None:
+    """Wherever they stand, and in their own row alone."""
+    cols = 2 * max(64, qtype.block_size)
+    x = np.random.default_rng(0).normal(size=(20, cols)).astype(np.float32)
+    for row, col in enumerate((0, 15, 16, 31, cols - 17, cols - 1)):
+        x[3 * row, col] = bad
+    y = cpu.linear(x, cpu.put([random_weight(qtype, (40, cols))]))
+    spoilt = np.isin(np.arange(20), np.arange(6) * 3)
+    assert not np.isfinite(y[spoilt]).any()
+    assert np.isfinite(y[~spoilt]).all()
+
+
+@pytest.mark.parametrize("qtype", [q for q in BLOCKED if q not in SUPER], ids=lambda q: q.label)
+def test_activations_may_be_of_any_size(cpu: CpuOps, qtype: QType) -> None:
+    """Each 32 have a power of two for a scale, so that twice the activations give twice the result, bit for bit."""
+    x = np.random.default_rng(0).normal(size=(9, 256)).astype(np.float32)
+    w = cpu.put([random_weight(qtype, (40, 256))])
+    y = cpu.linear(x, w)
+    for factor in np.float32([2**-20, 2**20, 2**40]):
+        np.testing.assert_array_equal(cpu.linear(x * factor, w), y * factor)
+    assert np.abs(cpu.linear(x * np.float32(1e-20), w)).max() <= np.abs(y).max() * 1e-20 + 1e-12
+    assert not cpu.linear(np.zeros_like(x), w).any()
+    assert not np.isfinite(cpu.linear(x * np.float32(1e30), w)).any()
 
 
 @pytest.mark.parametrize("n", [1, 16, 20, 577])

@@ -31,7 +31,7 @@ Checkpoint = Callable[[str, Save], Oracle]
 N_POSITIONS = 200
 N_MEASURED = 400
 
-MAX_KL = 4e-4  # four times what int8 activations in blocks of 32 cost these models, twice what blocks of 256 do
+MAX_KL = 4e-4  # twice what int8 activations cost these models
 MAX_KL_BFLOAT16 = 5e-5  # bfloat16 activations cost 7e-6
 MAX_KL_EXPERTS = 1e-3
 ROUNDED = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "MXFP4")

@@ -7,6 +7,20 @@ namespace {
 
 constexpr int kFewColumns = 16;
 
+// One step's activations of up to two tiles of columns, whose blocks are `apart` from each other.
+struct Activations {
+  const ActivationBlock* first;
+  size_t apart;
+
+  const ActivationBlock& block(int c) const { return first[c < kTileColumns ? 0 : apart]; }
+  const int8_t* q(int c) const { return block(c).q[c % kTileColumns]; }
+  float scale(int c) const { return block(c).scale[c % kTileColumns]; }
+  int32_t raise(int c) const { return block(c).raise[c % kTileColumns]; }
+  int32_t start(int half, int c) const { return block(c).start[half][c % kTileColumns]; }
+  const int8_t* sums(int c) const { return block(c).sums[c % kTileColumns]; }
+  Activations before() const { return {first - 1, apart}; }
+};
+
 template <int I>
 using Index = std::integral_constant<int, I>;
 
@@ -20,10 +34,11 @@ using Index = std::integral_constant<int, I>;
 //   kShared   steps that share the activations' scale: so their sums meet it once
 //   kShift    bits that a sum of a K type has beyond 16; they are rounded away before it meets its scale
 //   kDirect   with more columns than this, sets are taken apart once for all tiles (where that pays is the processor's)
+//   kDear     a set takes many operations to take apart
 //   kAsk      weights and activations are asked for early also where the first-level cache does not hold what is asked for
 struct Nibbles {
   static constexpr int kQuantBytes = 256, kScaleBytes = 32, kSuperBytes = 0;
-  static constexpr bool kMinimum = false, kHalves = false, kSmall = true, kPairs = true, kRows = false, kAsk = true;
+  static constexpr bool kMinimum = false, kHalves = false, kSmall = true, kPairs = true, kRows = false, kDear = false, kAsk = true;
   static constexpr int kShared = 1;
   static constexpr int kDirect = kDirectNibbles;
   template <int J>
@@ -35,7 +50,7 @@ struct Nibbles {
 
 struct TypeQ8_0 {
   static constexpr int kQuantBytes = 512, kZero = kByteZero, kScaleBytes = 32, kSuperBytes = 0;
-  static constexpr bool kMinimum = false, kHalves = false, kSmall = false, kPairs = false, kRows = false, kAsk = false;
+  static constexpr bool kMinimum = false, kHalves = false, kSmall = false, kPairs = false, kRows = false, kDear = false, kAsk = false;
   static constexpr int kShared = 1;
   static constexpr int kDirect = INT32_MAX;
   template <int J>
@@ -81,6 +96,7 @@ struct TypeQ4_K : Nibbles {
 
 struct TypeQ5_K : TypeQ4_K {
   static constexpr int kQuantBytes = 320, kDirect = kDirectBits, kShift = 2;
+  static constexpr bool kDear = true;
   template <int J>
   static U set(const uint8_t* q, int stride) { return u_or(Nibbles::set<J>(q + stride, stride), u_bits<J, 1>(u_load(q))); }
 };
@@ -88,7 +104,7 @@ struct TypeQ5_K : TypeQ4_K {
 struct TypeQ6_K : Nibbles {
   static constexpr int kQuantBytes = 384, kZero = 32, kSuperBytes = 32, kShared = kSuperSteps;
   static constexpr int kDirect = kDirectBits, kShift = 1;
-  static constexpr bool kHalves = true;
+  static constexpr bool kHalves = true, kDear = true;
   template <int J>
   static U set(const uint8_t* q, int stride) {
     constexpr int kUpper = J % 4 / 2;
@@ -105,7 +121,7 @@ constexpr int kToMinima = 64;  // from a panel's scales of scales
 // A type T whose quants have been taken apart into bytes, and its scales into floats or, in K types, 32 bits.
 template <class T>
 struct Expanded : T {
-  static constexpr bool kPairs = T::kHalves;
+  static constexpr bool kPairs = T::kHalves, kDear = false;
   static constexpr int kQuantBytes = 512, kScaleBytes = T::kHalves ? 128 : 64, kSuperBytes = (T::kSuperBytes + 63) / 64 * 64;
   template <int J>
   static U set(const uint8_t* q, int stride) { return u_load(q + stride * J); }
@@ -117,7 +133,7 @@ struct Expanded : T {
 };
 
 template <class T, int J, int P, int C>
-GRISTMILL_INLINE void dot_set(const uint8_t* q, int stride, const ActivationBlock& a, I (&sum)[P][C]) {
+GRISTMILL_INLINE void dot_set(const uint8_t* q, int stride, const Activations& a, I (&sum)[P][C]) {
   U w[P];
 #pragma GCC unroll 8
   for (int p = 0; p < P; p++) w[p] = T::template set<J>(q + 64 * p, stride);
@@ -125,7 +141,7 @@ GRISTMILL_INLINE void dot_set(const uint8_t* q, int stride, const ActivationBloc
   for (int c = 0; c < C; c++)
 #pragma GCC unroll 8
     for (int p = 0; p < P; p++)
-      sum[p][c] = T::kSmall ? i_dot4_small(sum[p][c], w[p], a.q[c] + 4 * J) : i_dot4(sum[p][c], w[p], a.q[c] + 4 * J);
+      sum[p][c] = T::kSmall ? i_dot4_small(sum[p][c], w[p], a.q(c) + 4 * J) : i_dot4(sum[p][c], w[p], a.q(c) + 4 * J);
 }
 
 // What is added to the first (Half 0) and to the second of two sums of a K type before their last kShift bits go: one is
@@ -138,10 +154,10 @@ template <class T, int Half>
 constexpr int32_t start_of_half(int32_t sum) { return kRound<T, Half> - T::kZero * sum; }
 
 template <class T, int P, int C>
-GRISTMILL_INLINE void start_sums(const ActivationBlock& a, I (&sum)[P][C]) {
+GRISTMILL_INLINE void start_sums(const Activations& a, I (&sum)[P][C]) {
 #pragma GCC unroll 8
   for (int c = 0; c < C; c++) {
-    I start = i_mul(i_set(a.start[0][c]), i_set(T::kZero));
+    I start = i_mul(i_set(a.start(0, c)), i_set(T::kZero));
 #pragma GCC unroll 8
     for (int p = 0; p < P; p++) sum[p][c] = start;
   }
@@ -149,11 +165,11 @@ GRISTMILL_INLINE void start_sums(const ActivationBlock& a, I (&sum)[P][C]) {
 
 // The same for one of two sums of a K type.
 template <class T, int Half, int P, int C>
-GRISTMILL_INLINE void start_half(const ActivationBlock& a, I (&sum)[P][C]) {
+GRISTMILL_INLINE void start_half(const Activations& a, I (&sum)[P][C]) {
   static_assert(T::kHalves || T::kZero == 0, "blocks of activations have Q6_K's starts alone");
 #pragma GCC unroll 8
   for (int c = 0; c < C; c++) {
-    I start = i_set(T::kHalves ? a.start[Half][c] : kRound<T, Half>);
+    I start = i_set(T::kHalves ? a.start(Half, c) : kRound<T, Half>);
 #pragma GCC unroll 8
     for (int p = 0; p < P; p++) sum[p][c] = start;
   }
@@ -176,17 +192,24 @@ GRISTMILL_INLINE void add_sums(const I (&from)[P][C], I (&to)[P][C]) {
 }
 
 template <class T, int P, int C>
-GRISTMILL_INLINE void add_scaled(const I (&sum)[P][C], const uint8_t* scales, const ActivationBlock& a, F (&acc)[P][C]) {
+GRISTMILL_INLINE void add_scaled(const I (&sum)[P][C], const uint8_t* scales, const Activations& a, F (&acc)[P][C]) {
 #pragma GCC unroll 8
   for (int p = 0; p < P; p++, scales += T::kScaleBytes) {
     F scale = f_zero();
     if constexpr (!T::kRows) scale = T::scale(scales);
 #pragma GCC unroll 8
     for (int c = 0; c < C; c++) {
-      F factor = T::kRows ? f_set(a.scale[c]) : f_mul(scale, f_set(a.scale[c]));
-      acc[p][c] = f_fma(f_of_i(sum[p][c]), factor, acc[p][c]);
+      F raised = f_raise(f_of_i(sum[p][c]), a.raise(c));
+      acc[p][c] = T::kRows ? f_add(acc[p][c], raised) : f_fma(raised, scale, acc[p][c]);
     }
   }
+}
+
+// The rows' own scale, once all columns are summed; a: the last block.
+template <int P, int C>
+GRISTMILL_INLINE void scale_columns(const Activations& a, F (&acc)[P][C]) {
+  for (int c = 0; c < C; c++)
+    for (int p = 0; p < P; p++) acc[p][c] = f_mul(acc[p][c], f_set(a.scale(c)));
 }
 
 // total += first * scale + second * the second scale of each panel.
@@ -204,14 +227,14 @@ GRISTMILL_INLINE F shared_factor(F d, float scale) { return f_mul(d, f_set(scale
 
 // acc += total, of steps that share the activations' scale, as numbers.
 template <class T, int P, int C>
-GRISTMILL_INLINE void add_shared(const I (&total)[P][C], const F (&d)[P], const ActivationBlock& a, F (&acc)[P][C]) {
+GRISTMILL_INLINE void add_shared(const I (&total)[P][C], const F (&d)[P], const Activations& a, F (&acc)[P][C]) {
 #pragma GCC unroll 8
   for (int p = 0; p < P; p++)
 #pragma GCC unroll 8
-    for (int c = 0; c < C; c++) acc[p][c] = f_fma(f_of_i(total[p][c]), shared_factor<T>(d[p], a.scale[c]), acc[p][c]);
+    for (int c = 0; c < C; c++) acc[p][c] = f_fma(f_of_i(total[p][c]), shared_factor<T>(d[p], a.scale(c)), acc[p][c]);
 }
 
-// The rows' scales, once all columns are summed.
+// The scales of the weight's rows, likewise.
 template <int P, int C>
 inline void scale_rows(const uint8_t* scales, F (&acc)[P][C]) {
   for (int p = 0; p < P; p++) {
@@ -236,7 +259,7 @@ constexpr bool kStream = P == kGroup && C <= 2;
 
 // The sets of one step, every second one to `even`.
 template <class T, int P, int C>
-GRISTMILL_INLINE void dot_step(const uint8_t* q, int stride, const uint8_t*& scales, const ActivationBlock& a, I (&even)[P][C], I (&odd)[P][C]) {
+GRISTMILL_INLINE void dot_step(const uint8_t* q, int stride, const uint8_t*& scales, const Activations& a, I (&even)[P][C], I (&odd)[P][C]) {
   auto dot = [&](auto i, I (&sum)[P][C]) __attribute__((always_inline)) {
     dot_set<T, set_at<T>(i)>(q, stride, a, sum);
     if constexpr (kStream<P, C> && i % 2 >= int(T::kPairs)) in_order(q);
@@ -248,10 +271,10 @@ GRISTMILL_INLINE void dot_step(const uint8_t* q, int stride, const uint8_t*& sca
 
 // Adds a step's products to sums that have been started.
 template <class T, int P, int C>
-GRISTMILL_INLINE void dot_all(const uint8_t* q, int stride, const uint8_t*& scales, const ActivationBlock& a, I (&sum)[P][C]) {
+GRISTMILL_INLINE void dot_all(const uint8_t* q, int stride, const uint8_t*& scales, const Activations& a, I (&sum)[P][C]) {
   // Two sums an output where there are few, so that fewer products wait for the one before: whole numbers may be added in
   // any order.
-  constexpr bool kTwo = kSplitSums && ((T::kShared == 1 && P * C == kSplitSums) || (P * C == kSplitSums / 2 && T::kPairs));
+  constexpr bool kTwo = kSplitSums && kStream<P, C> && (C == 1 ? T::kPairs : T::kShared == 1);
   if constexpr (kTwo) {
     I other[P][C];
     clear_sums<P, C>(other);
@@ -264,7 +287,7 @@ GRISTMILL_INLINE void dot_all(const uint8_t* q, int stride, const uint8_t*& scal
 
 // acc += one step of P panels times one block of C columns, where each step has a scale of the activations.
 template <class T, int P, int C>
-GRISTMILL_INLINE void block_step(const uint8_t* q, int stride, const uint8_t* scales, const ActivationBlock& a, F (&acc)[P][C]) {
+GRISTMILL_INLINE void block_step(const uint8_t* q, int stride, const uint8_t* scales, const Activations& a, F (&acc)[P][C]) {
   I sum[P][C];
   start_sums<T, P, C>(a, sum);
   dot_all<T, P, C>(q, stride, scales, a, sum);
@@ -273,7 +296,7 @@ GRISTMILL_INLINE void block_step(const uint8_t* q, int stride, const uint8_t* sc
 
 // total += one step of a K type whose halves have scales of their own: they are a pair.
 template <class T, int P, int C>
-GRISTMILL_INLINE void block_halves(const uint8_t* q, int stride, const uint8_t* scales, const ActivationBlock& a, I (&total)[P][C]) {
+GRISTMILL_INLINE void block_halves(const uint8_t* q, int stride, const uint8_t* scales, const Activations& a, I (&total)[P][C]) {
   I first[P][C], second[P][C], scale[P];
   start_half<T, 0, P, C>(a, first);
   start_half<T, 1, P, C>(a, second);
@@ -285,7 +308,7 @@ GRISTMILL_INLINE void block_halves(const uint8_t* q, int stride, const uint8_t* 
 
 // One step of another K type; two of them are a pair.
 template <class T, int Half, int P, int C>
-GRISTMILL_INLINE void block_half(const uint8_t* q, int stride, const uint8_t* scales, const ActivationBlock& a, I (&sum)[P][C], I (&scale)[P]) {
+GRISTMILL_INLINE void block_half(const uint8_t* q, int stride, const uint8_t* scales, const Activations& a, I (&sum)[P][C], I (&scale)[P]) {
   start_half<T, Half, P, C>(a, sum);
   dot_all<T, P, C>(q, stride, scales, a, sum);
 #pragma GCC unroll 8
@@ -301,12 +324,12 @@ GRISTMILL_INLINE I dot_minima(const uint8_t* minima, const int8_t* sums, size_t 
 
 // Takes the minima of steps that share the activations' scale off; a: the first one's block, `minima` the first panel's.
 template <class T, int P, int C>
-GRISTMILL_INLINE void less_minima(const uint8_t* minima, const F (&dmin)[P], const ActivationBlock* a, F (&acc)[P][C]) {
+GRISTMILL_INLINE void less_minima(const uint8_t* minima, const F (&dmin)[P], const Activations& a, F (&acc)[P][C]) {
 #pragma GCC unroll 8
   for (int p = 0; p < P; p++, minima += T::kSuperBytes)
 #pragma GCC unroll 8
     for (int c = 0; c < C; c++)
-      acc[p][c] = f_fnma(f_of_i(dot_minima(minima, a->sums[c], sizeof *a)), f_mul(dmin[p], f_set(a->scale[c])), acc[p][c]);
+      acc[p][c] = f_fnma(f_of_i(dot_minima(minima, a.sums(c), sizeof(ActivationBlock))), f_mul(dmin[p], f_set(a.scale(c))), acc[p][c]);
 }
 
 // Steps begin .. end of a group, whose bytes start at q, with one tile of activations. kWidth: the group's panels, 0 where
@@ -324,7 +347,8 @@ struct BlockedVisit {
   __attribute__((noinline)) void tile(int first, int column) {
     if constexpr (kWidth) width = kWidth;
     const int stride = 64 * width, to_scales = T::kQuantBytes * width - 64 * first + T::kScaleBytes * first;
-    const ActivationBlock* a = columns.blocks + size_t(column / kTileColumns) * w.n_steps() + begin;
+    const int n_steps = w.n_steps();
+    Activations a{columns.blocks + size_t(column / kTileColumns) * n_steps + begin, size_t(n_steps)};
     const uint8_t* at = q + 64 * first;
     F acc[P][C];
     if (begin) partial.get<P, C>(first, column, acc);
@@ -332,7 +356,9 @@ struct BlockedVisit {
     auto ask = [&]() __attribute__((always_inline)) {
       if (ahead.lines) {
         ahead.fetch();
-        if constexpr (T::kAsk && C == kTileColumns) ask_for<sizeof *a, 3>(a + w.n_steps(), 0);  // the next tile's
+        if constexpr (T::kAsk && C % kTileColumns == 0)
+          for (int i = C / kTileColumns; i < 2 * C / kTileColumns; i++)  // the next tile's
+            ask_for<sizeof(ActivationBlock), 3>(a.first + i * a.apart, 0);
       } else if constexpr (P == kGroup) {
         constexpr int kBytes = (T::kQuantBytes + T::kScaleBytes) * kGroup;
         constexpr bool kNear = !T::kHalves && (T::kSmall || C > 1);  // Q8_0's single column and Q6_K lose by it
@@ -340,10 +366,10 @@ struct BlockedVisit {
         else if (T::kAsk && (C > 2 || kStreamsWait != Wait::Nowhere)) ask_for<kBytes, 2>(at, kAheadUnpacked);
       }
     };
-    auto next = [&]() __attribute__((always_inline)) { at += (T::kQuantBytes + T::kScaleBytes) * width, a++; };
+    auto next = [&]() __attribute__((always_inline)) { at += (T::kQuantBytes + T::kScaleBytes) * width, a.first++; };
     if constexpr (T::kShared == 1) {
       for (int b = begin; b < end; b++, next()) {
-        block_step<T, P, C>(at, stride, at + to_scales, *a, acc);
+        block_step<T, P, C>(at, stride, at + to_scales, a, acc);
         ask();
       }
     } else {
@@ -358,22 +384,23 @@ struct BlockedVisit {
         clear_sums<P, C>(total);
         for (int i = 0; i < T::kShared; i += T::kHalves ? 1 : 2, next()) {
           if constexpr (T::kHalves) {
-            block_halves<T, P, C>(at, stride, at + to_scales, *a, total);
+            block_halves<T, P, C>(at, stride, at + to_scales, a, total);
           } else {
             I sum[2][P][C], scale[2][P];
-            block_half<T, 0, P, C>(at, stride, at + to_scales, *a, sum[0], scale[0]);
+            block_half<T, 0, P, C>(at, stride, at + to_scales, a, sum[0], scale[0]);
             ask(), next();
-            block_half<T, 1, P, C>(at, stride, at + to_scales, *a, sum[1], scale[1]);
+            block_half<T, 1, P, C>(at, stride, at + to_scales, a, sum[1], scale[1]);
 #pragma GCC unroll 8
             for (int p = 0; p < P; p++) scale[0][p] = i_pair<0>(scale[0][p], scale[1][p]);
             add_pair<T, P, C>(sum[0], sum[1], scale[0], total);
           }
           ask();
         }
-        add_shared<T, P, C>(total, d, a[-1], acc);
+        add_shared<T, P, C>(total, d, a.before(), acc);
       }
     }
-    if (end < w.n_steps()) return partial.put<P, C>(first, column, acc);
+    if (end < n_steps) return partial.put<P, C>(first, column, acc);
+    if constexpr (T::kShared == 1) scale_columns<P, C>(a.before(), acc);
     if constexpr (T::kRows) scale_rows<P, C>(at, acc);  // `at` is 64 bytes a panel past the last step
     put<P, C>(w, columns, panel + first, column, acc);
   }
@@ -434,7 +461,10 @@ inline void visit_group(const Matrix& w, const uint8_t* q, int width, int panel,
                         Partial& partial, Ahead ahead) {
   if (width == kGroup) {
     BlockedVisit<T, kGroup> visit{w, q, width, panel, begin, end, columns, partial, ahead};
-    each_tile<Accumulators, kTileColumns>(kGroup, 0, columns.n, visit);
+    int column = 0;
+    if constexpr (T::kDear && kWideColumns > 0)
+      for (; columns.n - column >= kWideColumns; column += kWideColumns) each_panel<Accumulators, kWideColumns>(kGroup, column, visit);
+    each_tile<Accumulators, kTileColumns>(kGroup, column, columns.n, visit);
   } else {
     BlockedVisit<T, 0> visit{w, q, width, panel, begin, end, columns, partial, ahead};
     each_tile<Accumulators, kTileColumns>(width, 0, columns.n, visit);

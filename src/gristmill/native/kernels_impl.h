@@ -86,35 +86,65 @@ struct SplitSums {
   }
 };
 
-template <int Shared, class Block>
-void quantize_blocks(const float* x, int n, int lane, Block* out) {
-  for (int b = 0; b < n / kBlock; b += Shared, out += Shared) {
-    F peaks = f_zero();
-    for (int i = 0; i < Shared; i++) {
-      fetch_row(x + i * kBlock);
-      fetch_row(x + i * kBlock + kLanes);
-      peaks = f_max(peaks, block_peaks(x + i * kBlock));
+// NaN in some lane where x is not finite.
+inline F poison_of(F x, F poison) { return f_fma(x, f_zero(), poison); }
+
+// Eight blocks of one scale at a time.
+template <class Block>
+void quantize_shared(const float* x, int n, int lane, Block* out) {
+  for (int b = 0; b < n / kBlock; b += kSuperSteps, out += kSuperSteps) {
+    F peaks = f_zero(), poison = f_zero();
+    for (int i = 0; i < kSuperSteps * kBlock; i += kLanes) {
+      fetch_row(x + i);
+      F v = f_load(x + i);
+      peaks = f_max(peaks, f_abs(v)), poison = poison_of(v, poison);
     }
-    float peak = f_peak(peaks), scale = peak / 127.0f, inverse = inverse_scale(peak);
+    float peak = f_peak(peaks), scale = peak / 127.0f + f_sum(poison), inverse = inverse_scale(peak);
     SplitSums sums;
-    for (int i = 0; i < Shared; i++, x += kBlock) {
+    for (int i = 0; i < kSuperSteps; i++, x += kBlock) {
       int32_t sum[2];
       round_block(x, inverse, out[i].q[lane], sum);
-      if constexpr (Shared > 1) sums.add(i, sum[0] + sum[1]);
+      sums.add(i, sum[0] + sum[1]);
       out[i].scale[lane] = scale;
       if constexpr (std::is_same_v<Block, ActivationBlock>) {
-        out[i].start[0][lane] = Shared > 1 ? start_of_half<TypeQ6_K, 0>(sum[0]) : -(sum[0] + sum[1]);
-        out[i].start[1][lane] = Shared > 1 ? start_of_half<TypeQ6_K, 1>(sum[1]) : 0;
+        out[i].start[0][lane] = start_of_half<TypeQ6_K, 0>(sum[0]);
+        out[i].start[1][lane] = start_of_half<TypeQ6_K, 1>(sum[1]);
       }
     }
-    if constexpr (Shared > 1) sums.put(lane, out);
+    sums.put(lane, out);
   }
+}
+
+// Each block has the least power of two of which 127 reach its largest number. All are bits of floats.
+template <class Block>
+void quantize_blocks(const float* x, int n, int lane, Block* out) {
+  constexpr int32_t kUnitBits = (127 + kUnitExponent) << 23, kMantissa = (1 << 23) - 1;
+  F poison = f_zero();
+  bool large = false;
+  for (int b = 0; b < n / kBlock; b++, x += kBlock, out++) {
+    fetch_row(x);
+    fetch_row(x + kLanes);
+    poison = poison_of(f_load(x + kLanes), poison_of(f_load(x), poison));
+    const float least = f_peak(block_peaks(x)) / 127.0f;
+    int32_t power, inverse_power, sum[2];
+    std::memcpy(&power, &least, 4);
+    power = (power + kMantissa) & ~kMantissa;
+    if (power < kUnitBits) power = kUnitBits;
+    large |= power - kUnitBits > kMostRaise << 23;
+    float inverse;
+    inverse_power = (254 << 23) - power;
+    std::memcpy(&inverse, &inverse_power, 4);
+    round_block(x, inverse, out->q[lane], sum);
+    out->raise[lane] = power - kUnitBits;
+    if constexpr (std::is_same_v<Block, ActivationBlock>) out->start[0][lane] = -(sum[0] + sum[1]);
+  }
+  out[-1].scale[lane] = large ? NAN : kUnit + f_sum(poison);
 }
 
 template <class Block>  // ActivationBlock or WideBlock
 void quantize_tile(const float* x, int n, bool super, int lane, Block* out) {
-  if (super) quantize_blocks<kSuperSteps>(x, n, lane, out);
-  else quantize_blocks<1>(x, n, lane, out);
+  if (super) quantize_shared(x, n, lane, out);
+  else quantize_blocks(x, n, lane, out);
 }
 
 // Quants rounded half to even. A row with a number that is not finite gets the scale NaN.
@@ -122,8 +152,7 @@ float quantize_row(const float* x, int n, int8_t* q) {
   F peaks = f_zero(), poison = f_zero();
   for (int i = 0; i < n; i += kLanes) {
     F v = f_load(x + i);
-    peaks = f_max(peaks, f_abs(v));
-    poison = f_fma(v, f_zero(), poison);
+    peaks = f_max(peaks, f_abs(v)), poison = poison_of(v, poison);
   }
   float peak = f_peak(peaks), inverse = 127.0f / peak;
   if (!(inverse <= FLT_MAX)) inverse = 0;  // a row of zeros, or so small that it becomes one

@@ -97,14 +97,21 @@ struct Matrix {
   }
 };
 
-// 32 columns of up to kTileColumns rows of activations in int8, side by side: x ~ q * scale. For weights with scales of scales
-// kSuperSteps blocks have the same scale, for all others each has its own. Such eight keep the sums of their q as 128 h + l,
-// four to a block: h of blocks 0..3 in block 0, h of 4..7 in block 1, l of 0..3 in block 2, l of 4..7 in block 3.
+// 32 columns of up to kTileColumns rows of activations in int8, side by side. For weights with scales of scales kSuperSteps blocks
+// have the same scale: x ~ q * scale. They keep the sums of their q as 128 h + l, four to a block: h of blocks 0..3 in block 0, h of
+// 4..7 in block 1, l of 0..3 in block 2, l of 4..7 in block 3. For all others each block has a power of two of its own, since to
+// multiply by that is to add to a float's exponent, which takes nothing from the multiplier: x ~ q * 2^n * scale, with n >= 0. Of
+// these the last block's scale is the row's: kUnit, or NaN where the row has a number that is not finite or too large.
 constexpr int kTileColumns = 4;
+constexpr int kUnitExponent = -48, kMostRaise = 107;  // more, and the exponent of a sum of products would run over
+constexpr float kUnit = 0x1p-48f;
 struct alignas(64) ActivationBlock {
   int8_t q[kTileColumns][kBlock];
   float scale[kTileColumns];
-  int8_t sums[kTileColumns][4];
+  union {
+    int8_t sums[kTileColumns][4];
+    int32_t raise[kTileColumns];  // n << 23
+  };
   int32_t start[2][kTileColumns];  // - the sum of q; in such eight what sums of columns 0..15 and 16..31 of Q6_K start with
 };
 
@@ -113,7 +120,10 @@ constexpr int kWideRows = 16;
 struct alignas(64) WideBlock {
   int8_t q[kWideRows][kBlock];
   float scale[kWideRows];
-  int8_t sums[kWideRows][4];
+  union {
+    int8_t sums[kWideRows][4];
+    int32_t raise[kWideRows];
+  };
 };
 
 // One row of activations as the float kernels read it, and where its results go.

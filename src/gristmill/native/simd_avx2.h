@@ -13,8 +13,9 @@ namespace {
 constexpr const char* kIsa = "avx2";
 constexpr int kIntTile = 4, kFloatTile = 6, kFloatColumns = 6;  // accumulators of a tile
 constexpr int kManyTile = 4;   // kIntTile where a group meets many tiles
+constexpr int kWideColumns = 0;  // of a tile where taking quants apart is dear: so many share it
 constexpr int kDirectQ4 = 4, kDirectNibbles = 4, kDirectBits = 2;  // blocked_impl.h: kDirect
-constexpr int kSplitSums = 0;  // a tile of so many outputs has two sums each: products wait less for one another
+constexpr bool kSplitSums = false;  // few outputs have two sums each: products wait less for one another
 constexpr int kAttentionRows = 4, kAttentionAccumulators = 4;
 constexpr bool kBf16Dot = false;
 
@@ -101,6 +102,11 @@ inline __m256 of_e8m0(const uint8_t* p) {  // 2^(e - 128); subnormal for e of 0 
   return _mm256_castsi256_ps(_mm256_blendv_epi8(normal, subnormal, _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e)));
 }
 inline F f_of_e8m0(const uint8_t* p) { return {of_e8m0(p), of_e8m0(p + 8)}; }
+// x 2^n, where bits is n << 23 and n is not negative; where x is 0, that or what is nothing beside any other such number.
+inline F f_raise(F x, int32_t bits) {
+  auto part = [&](__m256 a) { return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a), _mm256_set1_epi32(bits))); };
+  return {part(x.a), part(x.b)};
+}
 inline F f_of_i(I x) { return {_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)}; }
 inline I i_of_f(F x) { return {_mm256_cvtps_epi32(x.a), _mm256_cvtps_epi32(x.b)}; }
 inline void i8_of_i(int8_t* p, I x) {

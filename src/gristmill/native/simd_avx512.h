@@ -13,7 +13,7 @@ namespace gristmill {
 namespace {
 
 constexpr int kIntTile = 16, kFloatTile = 24, kFloatColumns = 6;  // accumulators of a tile
-constexpr int kSplitSums = 8;  // a tile of so many outputs has two sums each: products wait less for one another
+constexpr bool kSplitSums = true;  // few outputs have two sums each: products wait less for one another
 constexpr int kAttentionRows = 12, kAttentionAccumulators = 24;
 
 using F = __m512;
@@ -62,6 +62,10 @@ inline F f_of_i8(const uint8_t* p) {
 inline F f_of_e8m0(const uint8_t* p) {  // 2^(e - 128)
   __m512i e = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   return _mm512_scalef_ps(_mm512_set1_ps(1.0f), _mm512_cvtepi32_ps(_mm512_sub_epi32(e, _mm512_set1_epi32(128))));
+}
+// x 2^n, where bits is n << 23 and n is not negative; where x is 0, that or what is nothing beside any other such number.
+inline F f_raise(F x, int32_t bits) {
+  return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(bits)));
 }
 inline F f_of_i(I a) { return _mm512_cvtepi32_ps(a); }
 inline I i_of_f(F a) { return _mm512_cvtps_epi32(a); }
@@ -117,6 +121,7 @@ inline F f_odd_bf16(const uint16_t* p) {
 constexpr const char* kIsa = "avx512bf16";
 constexpr bool kBf16Dot = true;
 constexpr int kManyTile = 8;  // kIntTile where a group meets many tiles; so are AMD's cores fastest
+constexpr int kWideColumns = 8;  // of a tile where taking quants apart is dear: so many share it
 constexpr int kDirectQ4 = INT32_MAX, kDirectNibbles = 16, kDirectBits = 16;
 
 inline void bf16_of_f(uint16_t* p, F x) {
@@ -132,6 +137,7 @@ inline F f_dot2(F acc, const uint16_t* w, const uint16_t* x) {
 constexpr const char* kIsa = "avx512";
 constexpr bool kBf16Dot = false;
 constexpr int kManyTile = 16;  // and so Intel's
+constexpr int kWideColumns = 0;
 constexpr int kDirectQ4 = 8, kDirectNibbles = 8, kDirectBits = 8;
 #endif
 

@@ -15,8 +15,9 @@ namespace {
 constexpr const char* kIsa = "neon";
 constexpr int kIntTile = 4, kFloatTile = 5, kFloatColumns = 5;  // accumulators of a tile
 constexpr int kManyTile = 4;   // kIntTile where a group meets many tiles
+constexpr int kWideColumns = 0;  // of a tile where taking quants apart is dear: so many share it
 constexpr int kDirectQ4 = 4, kDirectNibbles = 4, kDirectBits = 2;  // blocked_impl.h: kDirect
-constexpr int kSplitSums = 0;  // a tile of so many outputs has two sums each: products wait less for one another
+constexpr bool kSplitSums = false;  // few outputs have two sums each: products wait less for one another
 constexpr int kAttentionRows = 4, kAttentionAccumulators = 4;
 constexpr bool kBf16Dot = false;
 
@@ -93,6 +94,10 @@ inline F f_of_e8m0(const uint8_t* p) {
   float lanes[16];
   for (int i = 0; i < 16; i++) lanes[i] = e8m0_half(p[i]);
   return f_load(lanes);
+}
+// x 2^n, where bits is n << 23 and n is not negative; where x is 0, that or what is nothing beside any other such number.
+inline F f_raise(F x, int32_t bits) {
+  return f_parts([&](int i) { return vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(x.v[i]), vdupq_n_s32(bits))); });
 }
 inline F f_of_i(I a) { return f_parts([&](int i) { return vcvtq_f32_s32(a.v[i]); }); }
 inline I i_of_f(F a) { return i_parts([&](int i) { return vcvtnq_s32_f32(a.v[i]); }); }

@@ -14,8 +14,9 @@ namespace {
 constexpr const char* kIsa = "portable";
 constexpr int kIntTile = 4, kFloatTile = 4, kFloatColumns = 2;  // accumulators of a tile
 constexpr int kManyTile = 4;   // kIntTile where a group meets many tiles
+constexpr int kWideColumns = 0;  // of a tile where taking quants apart is dear: so many share it
 constexpr int kDirectQ4 = 4, kDirectNibbles = 4, kDirectBits = 2;  // blocked_impl.h: kDirect
-constexpr int kSplitSums = 0;  // a tile of so many outputs has two sums each: products wait less for one another
+constexpr bool kSplitSums = false;  // few outputs have two sums each: products wait less for one another
 constexpr int kAttentionRows = 2, kAttentionAccumulators = 2;
 constexpr bool kBf16Dot = false;
 
@@ -76,6 +77,8 @@ inline void half_of_f(uint16_t* p, F x) {
 }
 inline F f_of_i8(const uint8_t* p) { return f_make([&](int i) { return float(int8_t(p[i])); }); }
 inline F f_of_e8m0(const uint8_t* p) { return f_make([&](int i) { return e8m0_half(p[i]); }); }
+// x 2^n, where bits is n << 23 and n is not negative; where x is 0, that or what is nothing beside any other such number.
+inline F f_raise(F x, int32_t bits) { return F(I(x) + bits); }
 inline F f_of_i(I a) { return __builtin_convertvector(a, F); }
 inline I i_of_f(F a) {
   I x;

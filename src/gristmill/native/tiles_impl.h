@@ -123,8 +123,8 @@ GRISTMILL_INLINE void add_step(const uint8_t* scales, const WideBlock& a, const 
   if constexpr (!T::kRows) scale = T::scale(scales);
 #pragma GCC unroll 16
   for (int c = 0; c < Rows; c++) {
-    F factor = T::kRows ? f_set(a.scale[c]) : f_mul(scale, f_set(a.scale[c]));
-    acc[c] = f_fma(f_of_i(i_load(sums.low[c])), factor, acc[c]);
+    F raised = f_raise(f_of_i(i_load(sums.low[c])), a.raise[c]);
+    acc[c] = T::kRows ? f_add(acc[c], raised) : f_fma(raised, scale, acc[c]);
   }
 }
 
@@ -225,7 +225,10 @@ inline void tiled_stretch(const Matrix& w, const Steps& steps, int width, int pa
       float out[Rows][kLanes];
       const F row_scale = T::kRows ? f_load(reinterpret_cast<const float*>(row_scales) + kLanes * p) : f_zero();
 #pragma GCC unroll 16
-      for (int c = 0; c < Rows; c++) f_store(out[c], T::kRows ? f_mul(acc[c], row_scale) : acc[c]);
+      for (int c = 0; c < Rows; c++) {
+        F sum = T::kShared == 1 ? f_mul(acc[c], f_set(a[end - begin - 1].scale[c])) : acc[c];
+        f_store(out[c], T::kRows ? f_mul(sum, row_scale) : sum);
+      }
       put_tile(w, columns, panel + p, column, n, out);
     }
   }
