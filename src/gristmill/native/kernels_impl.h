@@ -53,9 +53,10 @@ inline float inverse_scale(float peak) { return peak > 0 ? 127.0f / peak : 0.0f;
 
 inline F block_peaks(const float* x) { return f_max(f_abs(f_load(x)), f_abs(f_load(x + kLanes))); }
 
-// One block of 32: q and their sums by halves.
+// One block of 32: q and their sums by halves. What is not finite becomes some q, so that no sum runs over.
 inline void round_block(const float* x, float inverse, int8_t* q, int32_t* sum) {
-  I first = i_of_f(f_mul(f_load(x), f_set(inverse))), second = i_of_f(f_mul(f_load(x + kLanes), f_set(inverse)));
+  auto whole = [&](const float* from) { return i_of_f(f_min(f_max(f_mul(f_load(from), f_set(inverse)), f_set(-127.0f)), f_set(127.0f))); };
+  I first = whole(x), second = whole(x + kLanes);
   i8_of_i(q, first);
   i8_of_i(q + kLanes, second);
   sum[0] = i_sum(first), sum[1] = i_sum(second);
