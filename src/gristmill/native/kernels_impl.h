@@ -119,7 +119,7 @@ void quantize_shared(const float* x, int n, int lane, Block* out) {
 // Each block has the least power of two of which 127 reach its largest number. All are bits of floats.
 template <class Block>
 void quantize_blocks(const float* x, int n, int lane, Block* out) {
-  constexpr int32_t kUnitBits = (127 + kUnitExponent) << 23, kMantissa = (1 << 23) - 1;
+  constexpr uint32_t kUnitBits = (127 + kUnitExponent) << 23, kMantissa = (1 << 23) - 1, kMost = kMostRaise << 23;
   F poison = f_zero();
   bool large = false;
   for (int b = 0; b < n / kBlock; b++, x += kBlock, out++) {
@@ -127,16 +127,17 @@ void quantize_blocks(const float* x, int n, int lane, Block* out) {
     fetch_row(x + kLanes);
     poison = poison_of(f_load(x + kLanes), poison_of(f_load(x), poison));
     const float least = f_peak(block_peaks(x)) / 127.0f;
-    int32_t power, inverse_power, sum[2];
+    uint32_t power;  // of NaN more than any other
     std::memcpy(&power, &least, 4);
     power = (power + kMantissa) & ~kMantissa;
     if (power < kUnitBits) power = kUnitBits;
-    large |= power - kUnitBits > kMostRaise << 23;
+    large |= power - kUnitBits > kMost;
     float inverse;
-    inverse_power = (254 << 23) - power;
+    int32_t sum[2];
+    const uint32_t inverse_power = (254u << 23) - power;
     std::memcpy(&inverse, &inverse_power, 4);
     round_block(x, inverse, out->q[lane], sum);
-    out->raise[lane] = power - kUnitBits;
+    out->raise[lane] = int32_t(power - kUnitBits);
     if constexpr (std::is_same_v<Block, ActivationBlock>) out->start[0][lane] = -(sum[0] + sum[1]);
   }
   out[-1].scale[lane] = large ? NAN : kUnit + f_sum(poison);

@@ -78,7 +78,10 @@ inline void half_of_f(uint16_t* p, F x) {
 inline F f_of_i8(const uint8_t* p) { return f_make([&](int i) { return float(int8_t(p[i])); }); }
 inline F f_of_e8m0(const uint8_t* p) { return f_make([&](int i) { return e8m0_half(p[i]); }); }
 // x 2^n, where bits is n << 23 and n is not negative; where x is 0, that or what is nothing beside any other such number.
-inline F f_raise(F x, int32_t bits) { return F(I(x) + bits); }
+inline F f_raise(F x, int32_t bits) {
+  typedef uint32_t Bits __attribute__((vector_size(64)));
+  return F(Bits(x) + uint32_t(bits));
+}
 inline F f_of_i(I a) { return __builtin_convertvector(a, F); }
 inline I i_of_f(F a) {
   I x;
