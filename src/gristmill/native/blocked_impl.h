@@ -8,7 +8,7 @@ namespace {
 constexpr int kFewColumns = 16;
 
 // One step's activations of up to two tiles of columns, whose blocks are `apart` from each other.
-struct Activations {
+struct StepActivations {
   const ActivationBlock* first;
   size_t apart;
 
@@ -18,7 +18,7 @@ struct Activations {
   int32_t raise(int c) const { return block(c).raise[c % kTileColumns]; }
   int32_t start(int half, int c) const { return block(c).start[half][c % kTileColumns]; }
   const int8_t* sums(int c) const { return block(c).sums[c % kTileColumns]; }
-  Activations before() const { return {first - 1, apart}; }
+  StepActivations before() const { return {first - 1, apart}; }
 };
 
 template <int I>
@@ -133,7 +133,7 @@ struct Expanded : T {
 };
 
 template <class T, int J, int P, int C>
-GRISTMILL_INLINE void dot_set(const uint8_t* q, int stride, const Activations& a, I (&sum)[P][C]) {
+GRISTMILL_INLINE void dot_set(const uint8_t* q, int stride, const StepActivations& a, I (&sum)[P][C]) {
   U w[P];
 #pragma GCC unroll 8
   for (int p = 0; p < P; p++) w[p] = T::template set<J>(q + 64 * p, stride);
@@ -154,7 +154,7 @@ template <class T, int Half>
 constexpr int32_t start_of_half(int32_t sum) { return kRound<T, Half> - T::kZero * sum; }
 
 template <class T, int P, int C>
-GRISTMILL_INLINE void start_sums(const Activations& a, I (&sum)[P][C]) {
+GRISTMILL_INLINE void start_sums(const StepActivations& a, I (&sum)[P][C]) {
 #pragma GCC unroll 8
   for (int c = 0; c < C; c++) {
     I start = i_mul(i_set(a.start(0, c)), i_set(T::kZero));
@@ -165,7 +165,7 @@ GRISTMILL_INLINE void start_sums(const Activations& a, I (&sum)[P][C]) {
 
 // The same for one of two sums of a K type.
 template <class T, int Half, int P, int C>
-GRISTMILL_INLINE void start_half(const Activations& a, I (&sum)[P][C]) {
+GRISTMILL_INLINE void start_half(const StepActivations& a, I (&sum)[P][C]) {
   static_assert(T::kHalves || T::kZero == 0, "blocks of activations have Q6_K's starts alone");
 #pragma GCC unroll 8
   for (int c = 0; c < C; c++) {
@@ -192,7 +192,7 @@ GRISTMILL_INLINE void add_sums(const I (&from)[P][C], I (&to)[P][C]) {
 }
 
 template <class T, int P, int C>
-GRISTMILL_INLINE void add_scaled(const I (&sum)[P][C], const uint8_t* scales, const Activations& a, F (&acc)[P][C]) {
+GRISTMILL_INLINE void add_scaled(const I (&sum)[P][C], const uint8_t* scales, const StepActivations& a, F (&acc)[P][C]) {
 #pragma GCC unroll 8
   for (int p = 0; p < P; p++, scales += T::kScaleBytes) {
     F scale = f_zero();
@@ -207,7 +207,7 @@ GRISTMILL_INLINE void add_scaled(const I (&sum)[P][C], const uint8_t* scales, co
 
 // The rows' own scale, once all columns are summed; a: the last block.
 template <int P, int C>
-GRISTMILL_INLINE void scale_columns(const Activations& a, F (&acc)[P][C]) {
+GRISTMILL_INLINE void scale_columns(const StepActivations& a, F (&acc)[P][C]) {
   for (int c = 0; c < C; c++)
     for (int p = 0; p < P; p++) acc[p][c] = f_mul(acc[p][c], f_set(a.scale(c)));
 }
@@ -227,7 +227,7 @@ GRISTMILL_INLINE F shared_factor(F d, float scale) { return f_mul(d, f_set(scale
 
 // acc += total, of steps that share the activations' scale, as numbers.
 template <class T, int P, int C>
-GRISTMILL_INLINE void add_shared(const I (&total)[P][C], const F (&d)[P], const Activations& a, F (&acc)[P][C]) {
+GRISTMILL_INLINE void add_shared(const I (&total)[P][C], const F (&d)[P], const StepActivations& a, F (&acc)[P][C]) {
 #pragma GCC unroll 8
   for (int p = 0; p < P; p++)
 #pragma GCC unroll 8
@@ -259,7 +259,7 @@ constexpr bool kStream = P == kGroup && C <= 2;
 
 // The sets of one step, every second one to `even`.
 template <class T, int P, int C>
-GRISTMILL_INLINE void dot_step(const uint8_t* q, int stride, const uint8_t*& scales, const Activations& a, I (&even)[P][C], I (&odd)[P][C]) {
+GRISTMILL_INLINE void dot_step(const uint8_t* q, int stride, const uint8_t*& scales, const StepActivations& a, I (&even)[P][C], I (&odd)[P][C]) {
   auto dot = [&](auto i, I (&sum)[P][C]) __attribute__((always_inline)) {
     dot_set<T, set_at<T>(i)>(q, stride, a, sum);
     if constexpr (kStream<P, C> && i % 2 >= int(T::kPairs)) in_order(q);
@@ -271,7 +271,7 @@ GRISTMILL_INLINE void dot_step(const uint8_t* q, int stride, const uint8_t*& sca
 
 // Adds a step's products to sums that have been started.
 template <class T, int P, int C>
-GRISTMILL_INLINE void dot_all(const uint8_t* q, int stride, const uint8_t*& scales, const Activations& a, I (&sum)[P][C]) {
+GRISTMILL_INLINE void dot_all(const uint8_t* q, int stride, const uint8_t*& scales, const StepActivations& a, I (&sum)[P][C]) {
   // Two sums an output where there are few, so that fewer products wait for the one before: whole numbers may be added in
   // any order.
   constexpr bool kTwo = kSplitSums && kStream<P, C> && (C == 1 ? T::kPairs : T::kShared == 1);
@@ -287,7 +287,7 @@ GRISTMILL_INLINE void dot_all(const uint8_t* q, int stride, const uint8_t*& scal
 
 // acc += one step of P panels times one block of C columns, where each step has a scale of the activations.
 template <class T, int P, int C>
-GRISTMILL_INLINE void block_step(const uint8_t* q, int stride, const uint8_t* scales, const Activations& a, F (&acc)[P][C]) {
+GRISTMILL_INLINE void block_step(const uint8_t* q, int stride, const uint8_t* scales, const StepActivations& a, F (&acc)[P][C]) {
   I sum[P][C];
   start_sums<T, P, C>(a, sum);
   dot_all<T, P, C>(q, stride, scales, a, sum);
@@ -296,7 +296,7 @@ GRISTMILL_INLINE void block_step(const uint8_t* q, int stride, const uint8_t* sc
 
 // total += one step of a K type whose halves have scales of their own: they are a pair.
 template <class T, int P, int C>
-GRISTMILL_INLINE void block_halves(const uint8_t* q, int stride, const uint8_t* scales, const Activations& a, I (&total)[P][C]) {
+GRISTMILL_INLINE void block_halves(const uint8_t* q, int stride, const uint8_t* scales, const StepActivations& a, I (&total)[P][C]) {
   I first[P][C], second[P][C], scale[P];
   start_half<T, 0, P, C>(a, first);
   start_half<T, 1, P, C>(a, second);
@@ -308,7 +308,7 @@ GRISTMILL_INLINE void block_halves(const uint8_t* q, int stride, const uint8_t* 
 
 // One step of another K type; two of them are a pair.
 template <class T, int Half, int P, int C>
-GRISTMILL_INLINE void block_half(const uint8_t* q, int stride, const uint8_t* scales, const Activations& a, I (&sum)[P][C], I (&scale)[P]) {
+GRISTMILL_INLINE void block_half(const uint8_t* q, int stride, const uint8_t* scales, const StepActivations& a, I (&sum)[P][C], I (&scale)[P]) {
   start_half<T, Half, P, C>(a, sum);
   dot_all<T, P, C>(q, stride, scales, a, sum);
 #pragma GCC unroll 8
@@ -324,7 +324,7 @@ GRISTMILL_INLINE I dot_minima(const uint8_t* minima, const int8_t* sums, size_t 
 
 // Takes the minima of steps that share the activations' scale off; a: the first one's block, `minima` the first panel's.
 template <class T, int P, int C>
-GRISTMILL_INLINE void less_minima(const uint8_t* minima, const F (&dmin)[P], const Activations& a, F (&acc)[P][C]) {
+GRISTMILL_INLINE void less_minima(const uint8_t* minima, const F (&dmin)[P], const StepActivations& a, F (&acc)[P][C]) {
 #pragma GCC unroll 8
   for (int p = 0; p < P; p++, minima += T::kSuperBytes)
 #pragma GCC unroll 8
@@ -348,7 +348,7 @@ struct BlockedVisit {
     if constexpr (kWidth) width = kWidth;
     const int stride = 64 * width, to_scales = T::kQuantBytes * width - 64 * first + T::kScaleBytes * first;
     const int n_steps = w.n_steps();
-    Activations a{columns.blocks + size_t(column / kTileColumns) * n_steps + begin, size_t(n_steps)};
+    StepActivations a{columns.blocks + size_t(column / kTileColumns) * n_steps + begin, size_t(n_steps)};
     const uint8_t* at = q + 64 * first;
     F acc[P][C];
     if (begin) partial.get<P, C>(first, column, acc);
