@@ -42,9 +42,9 @@ struct Stored {
 };
 
 Stored stored(const std::string& label, In<uint8_t, 1> data, int n_matrices, int stored_rows, int cols, Stored::Scales scales,
-              Optional<int32_t, 1> row_order, const std::optional<std::string>& quantize_to, bool mapped) {
+              Optional<int32_t, 1> row_order, const std::optional<std::string>& quantize_to, bool shorten, bool mapped) {
   SourceWeight w{};
-  w.mapped = mapped;
+  w.shorten = shorten, w.mapped = mapped;
   w.source = source_of(label);
   check(n_matrices > 0 && stored_rows > 0 && cols > 0, "pack: every dimension must be positive");
   int block = source_block(w.source);
@@ -388,7 +388,7 @@ const char* linear_arithmetic(const Linear& w) {
   const Matrix* largest = &w.parts[0]->matrix;
   for (const auto& part : w.parts)
     if (part->matrix.rows > largest->rows) largest = &part->matrix;
-  return largest->blocked() ? "int8" : largest->pack == Pack::BF16 ? "bf16" : "f32";
+  return largest->blocked() ? "int8" : largest->plain() == Pack::BF16 ? "bf16" : "f32";
 }
 
 void make_read_test(ReadTest* self, Backend& ops, size_t n_bytes) {
@@ -423,7 +423,7 @@ NB_MODULE(_kernels, m) {
       .def_prop_ro("arithmetic", linear_arithmetic);
   nb::class_<Stored>(m, "Stored");
   m.def("stored", stored, "label"_a, "data"_a, "n_matrices"_a, "stored_rows"_a, "cols"_a, "scales"_a.none(), "row_order"_a.none(),
-        "quantize_to"_a.none(), "mapped"_a);
+        "quantize_to"_a.none(), "shorten"_a, "mapped"_a);
   nb::class_<KvStore>(m, "KvLayer")
       .def_prop_ro("n_bytes", [](const KvStore& kv) { return kv.block_bytes() * kv.n_blocks; })
       .def_prop_ro("head_dim", [](const KvStore& kv) { return kv.layer.head_dim; })

@@ -1,6 +1,9 @@
 #include "lay.h"
 
+#include <algorithm>
 #include <cstring>
+
+#include "shortened.h"
 
 namespace gristmill {
 
@@ -266,17 +269,109 @@ void lay_floats(const Matrix& m, const StoredRow* rows, uint8_t* group, int widt
   }
 }
 
-// They end at `end`, the group's.
-void lay_row_scales(const StoredRow* rows, int width, uint8_t* end) {
-  uint8_t* to = end - width * kLanes * 4;
-  for (int r = 0; r < width * kLanes; r++) std::memcpy(to + 4 * r, &rows[r].scale, 4);
+// ---- shortened numbers ----------------------------------------------------------------------------------------------
+
+template <class Lane>
+inline Lane lane_at(const uint8_t* p, int i) {
+  Lane v;
+  std::memcpy(&v, p + sizeof(Lane) * i, sizeof v);
+  return v;
 }
 
+template <class C>
+Base widest_base(const uint8_t* row, int cols) {
+  using Lane = typename C::Lane;
+  constexpr int kExponents = 1 << (8 * sizeof(Lane) - 1 - C::kMantissa), kWindow = 16;
+  int n[kExponents + kWindow] = {}, in = 0, most = 0, best = 0;
+  for (int k = 0; k < cols; k++) n[(lane_at<Lane>(row, k) & C::kMagnitude) >> C::kMantissa]++;
+  for (int e = kExponents - 1; e >= 0; e--) {
+    in += n[e] - n[e + kWindow];
+    if (in >= most) most = in, best = e;
+  }
+  return {uint32_t(best) << C::kMantissa, cols - most};
+}
+
+// As few powers of two below the largest number are left out as can be; where that is many numbers, large ones may go instead.
+template <class C>
+Base base_of(const uint8_t* row, int cols) {
+  using Lane = typename C::Lane;
+  Lane largest = 0;
+  for (int k = 0; k < cols; k++) largest = std::max(largest, Lane(lane_at<Lane>(row, k) & C::kMagnitude));
+  const Lane base = Lane((largest > C::kLargest ? largest - C::kLargest : 0));
+  int n_patches = 0;
+  for (int k = 0; k < cols; k++) n_patches += Lane(lane_at<Lane>(row, k) & C::kMagnitude) < base;
+  return n_patches <= cols / 512 ? Base{base, n_patches} : widest_base<C>(row, cols);
+}
+
+// A panel's plain words become shortened ones. at: the first's column.
+template <class C>
+void shorten(uint8_t (*words)[C::kWordBytes], const uint8_t* bases, int at, int panel, uint8_t* to, Tail& tail, int most_patches,
+             Patch* patches) {
+  using Lane = typename C::Lane;
+  typedef Lane Lanes __attribute__((vector_size(16)));
+  constexpr int kPerVector = 16 / int(sizeof(Lane));
+  Lanes outside{};
+  for (int v = 0; v < C::kWordBytes; v += 16) {
+    const Lanes base = load<Lanes>(bases + v);
+    auto code = [&](int i) {
+      const Lanes x = load<Lanes>(words[i] + v), above = (x & C::kMagnitude) - base;
+      const Lanes fits = Lanes(above <= C::kLargest);
+      outside |= ~fits;
+      return ((x & C::kSign) | above) & fits;
+    };
+    const Lanes last = code(C::kWords);
+#pragma GCC unroll 16
+    for (int i = 0; i < C::kWords; i++) store(to + C::kWordBytes * i + v, code(i) | C::carry(i, last));
+  }
+  Lane any = 0;
+  for (int i = 0; i < kPerVector; i++) any |= outside[i];
+  if (!any) return;
+  for (int i = 0; i <= C::kWords; i++)
+    for (int lane = 0; lane < C::kLanesOfWord; lane++) {
+      const Lane x = lane_at<Lane>(words[i], lane);
+      if (Lane((x & C::kMagnitude) - lane_at<Lane>(bases, lane)) <= C::kLargest) continue;
+      if (tail.n_patches + 1 >= most_patches) {
+        tail.overflows = true;
+        return;
+      }
+      const int column = at + i * C::kStepColumns + lane % C::kStepColumns, row = panel * kLanes + lane / C::kStepColumns;
+      patches[tail.n_patches++] = {uint32_t(column * kGroup * kLanes + row), x};
+    }
+}
+
+template <class C>
+void lay_shortened(const Matrix& m, const StoredRow* rows, uint8_t* group, int width, int begin, int end, Tail& tail) {
+  const Matrix plain{C::kPlain, 1, kLanes, m.cols, nullptr};
+  uint8_t* bases = tail.bytes.data();
+  auto* patches = reinterpret_cast<Patch*>(bases + width * m.base_bytes());
+  const int most_patches = int(m.patch_bytes() * width / sizeof(Patch));
+  alignas(64) uint8_t words[C::kWords + 1][C::kWordBytes];
+  for (int step = begin; step < end; step++)
+    for (int p = 0; p < width; p++) {
+      const int first = step * (C::kWords + 1);
+      lay_floats<C::kPlain>(plain, rows + p * kLanes, words[0] - plain.step_offset(1, first), 1, first, first + C::kWords + 1);
+      shorten<C>(words, bases + p * m.base_bytes(), step * C::kColumns, p,
+                 group + m.step_offset(width, step) + m.quant_bytes() * p, tail, most_patches, patches);
+    }
+}
+
+template <class C>
+void lay_bases(const StoredRow* rows, int n_rows, int cols, uint8_t* to) {
+  for (int r = 0; r < n_rows; r++) {
+    const auto base = typename C::Lane(base_of<C>(rows[r].blocks, cols).base);
+    for (int i = 0; i < C::kStepColumns; i++, to += sizeof base) std::memcpy(to, &base, sizeof base);
+  }
+}
+
+// ---- any type -------------------------------------------------------------------------------------------------------
+
 template <Pack kPack>
-void lay(Matrix m, const StoredRow* rows, uint8_t* group, int width, int begin, int end) {
+void lay(Matrix m, const StoredRow* rows, uint8_t* group, int width, int begin, int end, Tail& tail) {
   m.pack = kPack;  // the same, but known to the compiler, which then knows all sizes
-  if constexpr (kPack < Pack::Q8_0) {
+  if constexpr (kPack <= Pack::BF16) {
     lay_floats<kPack>(m, rows, group, width, begin, end);
+  } else if constexpr (kPack < Pack::Q8_0) {
+    lay_shortened<Code<kPack>>(m, rows, group, width, begin, end, tail);
   } else if constexpr (kPack == Pack::Q4_K || kPack == Pack::Q5_K || kPack == Pack::Q6_K) {
     for (int step = begin; step < end; step += 8) {
       for (int p = 0; p < width; p++) {
@@ -288,11 +383,14 @@ void lay(Matrix m, const StoredRow* rows, uint8_t* group, int width, int begin, 
   } else {
     for (int step = begin; step < end; step++)
       for (int p = 0; p < width; p++) lay_block<kPack>(rows + p * kLanes, step, m.zero, place(m, group, width, p, step));
-    if (kPack == Pack::Q8R && end == m.n_steps()) lay_row_scales(rows, width, group + m.step_offset(width, end));
   }
 }
 
 }  // namespace
+
+Base base_of(Pack pack, const uint8_t* row, int cols) {
+  return with_code(pack, [&](auto code) { return base_of<decltype(code)>(row, cols); });
+}
 
 int steps_at_once(Pack pack) {
   switch (pack) {
@@ -306,21 +404,35 @@ int steps_at_once(Pack pack) {
   }
 }
 
-void lay_steps(const Matrix& m, const StoredRow* rows, uint8_t* to, int width, int begin, int end) {
+void begin_tail(const Matrix& m, const StoredRow* rows, int width, Tail& tail) {
+  tail.bytes.assign(width * m.tail_bytes(), 0xff);  // patches: kNowhere
+  tail.n_patches = 0, tail.overflows = false;
+  uint8_t* to = tail.bytes.data();
+  const int n_rows = width * kLanes;
+  if (m.pack == Pack::Q8R)
+    for (int r = 0; r < n_rows; r++) std::memcpy(to + 4 * r, &rows[r].scale, 4);
+  else if (m.shortened())
+    with_code(m.pack, [&](auto code) { lay_bases<decltype(code)>(rows, n_rows, m.cols, to); });
+}
+
+void lay_steps(const Matrix& m, const StoredRow* rows, uint8_t* to, int width, int begin, int end, Tail& tail) {
   // As if the whole group were there: the pointer is moved back by what is left out.
   uint8_t* group = to - m.step_offset(width, begin);
   switch (m.pack) {
-    case Pack::F32: return lay<Pack::F32>(m, rows, group, width, begin, end);
-    case Pack::F16: return lay<Pack::F16>(m, rows, group, width, begin, end);
-    case Pack::BF16: return lay<Pack::BF16>(m, rows, group, width, begin, end);
-    case Pack::Q8_0: return lay<Pack::Q8_0>(m, rows, group, width, begin, end);
-    case Pack::Q8F: return lay<Pack::Q8F>(m, rows, group, width, begin, end);
-    case Pack::Q8R: return lay<Pack::Q8R>(m, rows, group, width, begin, end);
-    case Pack::Q4_0: return lay<Pack::Q4_0>(m, rows, group, width, begin, end);
-    case Pack::Q4_K: return lay<Pack::Q4_K>(m, rows, group, width, begin, end);
-    case Pack::Q5_K: return lay<Pack::Q5_K>(m, rows, group, width, begin, end);
-    case Pack::Q6_K: return lay<Pack::Q6_K>(m, rows, group, width, begin, end);
-    default: return lay<Pack::MXFP4>(m, rows, group, width, begin, end);
+    case Pack::F32: return lay<Pack::F32>(m, rows, group, width, begin, end, tail);
+    case Pack::F16: return lay<Pack::F16>(m, rows, group, width, begin, end, tail);
+    case Pack::BF16: return lay<Pack::BF16>(m, rows, group, width, begin, end, tail);
+    case Pack::F32_28: return lay<Pack::F32_28>(m, rows, group, width, begin, end, tail);
+    case Pack::F16_15: return lay<Pack::F16_15>(m, rows, group, width, begin, end, tail);
+    case Pack::BF16_12: return lay<Pack::BF16_12>(m, rows, group, width, begin, end, tail);
+    case Pack::Q8_0: return lay<Pack::Q8_0>(m, rows, group, width, begin, end, tail);
+    case Pack::Q8F: return lay<Pack::Q8F>(m, rows, group, width, begin, end, tail);
+    case Pack::Q8R: return lay<Pack::Q8R>(m, rows, group, width, begin, end, tail);
+    case Pack::Q4_0: return lay<Pack::Q4_0>(m, rows, group, width, begin, end, tail);
+    case Pack::Q4_K: return lay<Pack::Q4_K>(m, rows, group, width, begin, end, tail);
+    case Pack::Q5_K: return lay<Pack::Q5_K>(m, rows, group, width, begin, end, tail);
+    case Pack::Q6_K: return lay<Pack::Q6_K>(m, rows, group, width, begin, end, tail);
+    default: return lay<Pack::MXFP4>(m, rows, group, width, begin, end, tail);
   }
 }
 

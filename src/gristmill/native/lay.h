@@ -1,5 +1,7 @@
 // Lays the rows of one group (matrix.h) the way the kernels read them. Knows no threads and no file.
 #pragma once
+#include <vector>
+
 #include "dequantize.h"
 #include "matrix.h"
 
@@ -32,10 +34,27 @@ Place<Byte> place(const Matrix& m, Byte* group, int width, int in_group, int ste
           group + m.step_offset(width, step / kSuperSteps * kSuperSteps) + m.super_bytes() * in_group, int(set_bytes) * width};
 }
 
+// What stands after a group's last step.
+struct Tail {
+  std::vector<uint8_t> bytes;
+  int n_patches = 0;
+  bool overflows = false;  // it has no room for all patches: the group cannot be laid so
+};
+
+// Of a row of a type that is shortened: what its codes are less than its magnitudes, and for how many numbers there is no code.
+struct Base {
+  uint32_t base;
+  int n_patches;
+};
+Base base_of(Pack pack, const uint8_t* row, int cols);
+
 // Steps that are laid at once; lay_steps begins at a multiple of it.
 int steps_at_once(Pack pack);
 
-// Steps [begin, end) of all rows of a group, put at `to`; rows[width * 16], zeros where the matrix has no such row.
-void lay_steps(const Matrix& m, const StoredRow* rows, uint8_t* to, int width, int begin, int end);
+// Before the steps: all of the tail but patches. rows[width * 16], zeros where the matrix has no such row.
+void begin_tail(const Matrix& m, const StoredRow* rows, int width, Tail& tail);
+
+// Steps [begin, end) of all rows of a group, put at `to`, their patches at the end of the tail. From the first step to the last.
+void lay_steps(const Matrix& m, const StoredRow* rows, uint8_t* to, int width, int begin, int end, Tail& tail);
 
 }  // namespace gristmill

@@ -73,7 +73,7 @@ void Ops::prepare(const float* x, const int* rows, int n_columns, int tile_colum
   bool int8[2] = {}, bf16 = false, wide = tile_columns == kWideRows;
   for (const auto& part : w.parts) {
     if (part->matrix.blocked()) int8[part->matrix.super()] = true;
-    bf16 |= part->matrix.pack == Pack::BF16 && kernels_->bf16_step == 2;
+    bf16 |= part->matrix.plain() == Pack::BF16 && kernels_->bf16_step == 2;
   }
   size_t n_tiles = size_t(n_columns + tile_columns - 1) / tile_columns;
   for (int super = 0; super < 2; super++) {

@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <cassert>
 #include <new>
+#include <numeric>
 #include <vector>
 
 #include "half.h"
 #include "lay.h"
 #include "quantize.h"
+#include "shortened.h"
 #include "simd_stream.h"
 
 namespace gristmill {
@@ -203,8 +205,8 @@ void advise(const Span& span, int advice) {
 
 // Groups [begin, end). The rows of a group are 64 streams, too many for the processor to foresee; but while one stretch of
 // them is laid, the next one can be asked for. Steps are laid in the first-level cache and then written past all caches:
-// laid in place they would be read from memory first, and that is twice as slow.
-void pack_groups(const Job& job, int begin, int end, const Kernels& kernels) {
+// laid in place they would be read from memory first, and that is twice as slow. Whether all of them could be laid.
+bool pack_groups(const Job& job, int begin, int end, const Kernels& kernels) {
   constexpr size_t kStretchBytes = size_t(192) << 10;  // of all rows: two of them fit the second-level cache
   const Matrix& m = job.matrix;
   GroupReader reader(*job.weight, m.pack, kernels);
@@ -214,6 +216,7 @@ void pack_groups(const Job& job, int begin, int end, const Kernels& kernels) {
   int stretch = std::max(unit, (n_steps / n_stretches + unit) / unit * unit);
   StoredRow rows[kGroupRows];
   alignas(64) uint8_t stage[16384];
+  Tail tail;
   assert(m.step_offset(kGroup, unit) <= sizeof stage);
 #ifdef MADV_POPULATE_READ
   advise(Span(job, reader, begin, end), MADV_POPULATE_READ);  // asking for bytes of a page that is not there does nothing
@@ -222,6 +225,7 @@ void pack_groups(const Job& job, int begin, int end, const Kernels& kernels) {
     int panel = job.first_panel(g), matrix = g / job.groups_a_matrix, width = m.group_width(panel);
     uint8_t* group = job.base + (m.group(matrix, panel) - m.data);
     reader.read(matrix, panel * kLanes, width * kLanes, rows);
+    begin_tail(m, rows, width, tail);
     for (int step = 0; step < n_steps; step += stretch) {
       int stop = std::min(step + stretch, n_steps), fetched = 0;
       bool last = stop == n_steps;
@@ -233,12 +237,31 @@ void pack_groups(const Job& job, int begin, int end, const Kernels& kernels) {
         for (; fetched < std::min(due, n_fetch); fetched++) fetch_row(job, reader, next_group, fetched, from, to);
         int laid = std::min(s + unit, stop);
         size_t at = m.step_offset(width, s), n_bytes = m.step_offset(width, laid) - at;
-        lay_steps(m, rows, stage, width, s, laid);
+        lay_steps(m, rows, stage, width, s, laid, tail);
         stream_copy(group + at, stage, n_bytes);
       }
     }
+    std::memcpy(group + m.step_offset(width, n_steps), tail.bytes.data(), tail.bytes.size());
+    if (tail.overflows) return false;
   }
   stream_end();
+  return true;
+}
+
+// The type in which it takes less memory, or its own if that has room for too few patches. Rows from all over the weight tell;
+// where others prove them wrong, it is laid again.
+Pack shortened(const SourceWeight& weight, Pack plain) {
+  constexpr int kRows = 64;
+  if (plain > Pack::BF16 || !weight.shorten) return plain;
+  const Matrix m{Pack(int(plain) + int(Pack::F32_28)), weight.n_matrices, weight.rows, weight.cols, nullptr};
+  if (weight.cols % with_code(m.pack, [](auto code) { return code.kColumns; })) return plain;
+  const int64_t n_rows = int64_t(weight.n_matrices) * weight.stored_rows, looked_at = std::min(n_rows, int64_t(kRows));
+  const size_t row_bytes = size_t(weight.cols) * source_block_bytes(weight.source);
+  int64_t n_patches = 0;
+  for (int64_t i = 0; i < looked_at; i++)
+    n_patches += base_of(m.pack, weight.data + row_bytes * size_t(i * n_rows / looked_at), weight.cols).n_patches;
+  const int64_t room = int64_t(m.patch_bytes() / sizeof(Patch)) * looked_at / kLanes;  // as much as so many rows have
+  return n_patches * 2 <= room ? m.pack : plain;
 }
 
 }  // namespace
@@ -261,30 +284,36 @@ Pack pack_of(const SourceWeight& w) {
   }
 }
 
-std::vector<PackedMatrix> pack(const std::vector<SourceWeight>& weights, ThreadPool& pool, Arena& arena, const Kernels& kernels) {
+namespace {
+
+// Those of `weights` whose numbers are in `which`, packed; returns those that could not be laid shortened as they are now.
+std::vector<int> pack_some(const std::vector<SourceWeight>& weights, const std::vector<int>& which, bool shorten, ThreadPool& pool,
+                           Arena& arena, const Kernels& kernels, std::vector<PackedMatrix>& packed) {
   struct Item {
     int job, begin, end;
   };
   constexpr size_t kItemBytes = size_t(1) << 20, kItemsAtOnce = 16;
-  std::vector<PackedMatrix> packed;
   std::vector<Job> jobs;
   std::vector<Item> items;
-  for (const SourceWeight& weight : weights) {
-    Matrix m{pack_of(weight), weight.n_matrices, weight.rows, weight.cols, nullptr, kernels.byte_zero};
+  for (int w : which) {
+    const SourceWeight& weight = weights[w];
+    const Pack plain = pack_of(weight);
+    Matrix m{shorten ? shortened(weight, plain) : plain, weight.n_matrices, weight.rows, weight.cols, nullptr, kernels.byte_zero};
     Arena::Piece piece = arena.allocate(m.total_bytes());
     m.data = piece.data;
-    packed.push_back({m, piece.memory});
+    packed[w] = {m, piece.memory};
     int groups = (m.n_panels() + kGroup - 1) / kGroup, n_groups = groups * m.n_matrices;
     int a_time = std::max(1, int(kItemBytes / (m.panel_bytes() * kGroup)));
     for (int g = 0; g < n_groups; g += a_time) items.push_back({int(jobs.size()), g, std::min(g + a_time, n_groups)});
     jobs.push_back({&weight, m, piece.data, groups, n_groups});
   }
+  std::vector<char> laid(items.size());
   // Some at a time, so that a large matrix is not in memory twice: its file's pages go when nobody reads there any more.
   for (size_t first = 0; first < items.size(); first += kItemsAtOnce) {
     size_t n = std::min(kItemsAtOnce, items.size() - first);
     pool.run(int(n), [&](int i) {
       const Item& item = items[first + i];
-      pack_groups(jobs[item.job], item.begin, item.end, kernels);
+      laid[first + i] = pack_groups(jobs[item.job], item.begin, item.end, kernels);
     });
     for (size_t i = first; i < first + n; i++) {
       const Job& job = jobs[items[i].job];
@@ -292,6 +321,20 @@ std::vector<PackedMatrix> pack(const std::vector<SourceWeight>& weights, ThreadP
       advise(Span(job, GroupReader(*job.weight, job.matrix.pack, kernels), items[i].begin, items[i].end), MADV_DONTNEED);
     }
   }
+  std::vector<int> again;
+  for (size_t i = 0; i < items.size(); i++)
+    if (int w = which[items[i].job]; !laid[i] && (again.empty() || again.back() != w)) again.push_back(w);
+  return again;
+}
+
+}  // namespace
+
+std::vector<PackedMatrix> pack(const std::vector<SourceWeight>& weights, ThreadPool& pool, Arena& arena, const Kernels& kernels) {
+  std::vector<PackedMatrix> packed(weights.size());
+  std::vector<int> all(weights.size());
+  std::iota(all.begin(), all.end(), 0);
+  std::vector<int> again = pack_some(weights, all, true, pool, arena, kernels, packed);
+  if (!again.empty()) pack_some(weights, again, false, pool, arena, kernels, packed);
   return packed;
 }
 
@@ -335,12 +378,42 @@ float unpack_one(const Matrix& m, const Place<const uint8_t>& at, const uint8_t*
   }
 }
 
+float float_of(Pack plain, uint32_t bits) {
+  return plain == Pack::F32 ? float_of_bits(bits) : plain == Pack::F16 ? half_to_float(uint16_t(bits)) : bf16_to_float(uint16_t(bits));
+}
+
+template <class C>
+void unpack_shortened(const Matrix& m, const uint8_t* group, int width, int in_group, int r, float* out) {
+  using Lane = typename C::Lane;
+  const uint8_t* tail = group + m.step_offset(width, m.n_steps());
+  auto at = [&](const uint8_t* word, int lane) {
+    Lane v;
+    std::memcpy(&v, word + sizeof(Lane) * lane, sizeof v);
+    return v;
+  };
+  const Lane base = at(tail + m.base_bytes() * in_group, C::lane(r, 0));
+  for (int k = 0; k < m.cols; k++) {
+    const uint8_t* words = group + m.step_offset(width, k / C::kColumns) + m.quant_bytes() * in_group;
+    const int word = k % C::kColumns / C::kStepColumns, lane = C::lane(r, k);
+    Lane code = 0;
+    if (word < C::kWords) code = at(words + C::kWordBytes * word, lane) & C::kKept;
+    else for (int i = 0; i < C::kWords; i++) code |= C::carried(i, at(words + C::kWordBytes * i, lane));
+    out[k] = float_of(C::kPlain, Lane(code + base));
+  }
+  const uint8_t* patches = tail + m.base_bytes() * width;
+  for (Patch p; std::memcpy(&p, patches, sizeof p), p.place != kNowhere; patches += sizeof p)
+    if (p.row() == in_group * kLanes + r) out[p.column()] = float_of(C::kPlain, p.value);
+}
+
 }  // namespace
 
 void unpack_row(const Matrix& m, int matrix, int row, float* out) {
   int panel = row / kLanes, r = row % kLanes, width = m.group_width(panel);
   const uint8_t* group = m.group(matrix, panel);
-  const uint8_t* row_scales = group + m.step_offset(width, m.n_steps()) - m.row_scale_bytes() * (width - panel % kGroup);
+  if (m.shortened()) {
+    return with_code(m.pack, [&](auto code) { unpack_shortened<decltype(code)>(m, group, width, panel % kGroup, r, out); });
+  }
+  const uint8_t* row_scales = group + m.step_offset(width, m.n_steps()) + m.tail_bytes() * (panel % kGroup);
   for (int step = 0; step < m.n_steps(); step++) {
     Place<const uint8_t> at = place(m, group, width, panel % kGroup, step);
     if (m.blocked()) {

@@ -32,6 +32,11 @@ inline F f_sub(F a, F b) { return _mm512_sub_ps(a, b); }
 inline F f_mul(F a, F b) { return _mm512_mul_ps(a, b); }
 inline F f_div(F a, F b) { return _mm512_div_ps(a, b); }
 inline F f_fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }    // a b + c
+// The same with one number for all lanes, which is read anew each time and takes no register.
+inline F f_fma_at(F a, const float* b, F c) {
+  asm("vfmadd231ps %2%{1to16%}, %1, %0" : "+v"(c) : "v"(a), "m"(*b));
+  return c;
+}
 inline F f_fnma(F a, F b, F c) { return _mm512_fnmadd_ps(a, b, c); }  // c - a b
 inline F f_max(F a, F b) { return _mm512_max_ps(a, b); }
 inline F f_min(F a, F b) { return _mm512_min_ps(a, b); }
@@ -132,6 +137,11 @@ inline F f_dot2(F acc, const uint16_t* w, const uint16_t* x) {
   int32_t two;
   std::memcpy(&two, x, 4);
   return _mm512_dpbf16_ps(acc, (__m512bh)_mm512_loadu_si512(w), (__m512bh)_mm512_set1_epi32(two));
+}
+// The same, where the pair of x is read anew each time and takes no register.
+inline F f_dot2_at(F acc, const uint16_t* w, const uint16_t* x) {
+  asm("vdpbf16ps %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(_mm512_loadu_si512(w)), "m"(*reinterpret_cast<const int32_t*>(x)));
+  return acc;
 }
 #else
 constexpr const char* kIsa = "avx512";

@@ -246,7 +246,7 @@ void linear_of_rows(const Matrix& w, int matrix, int panel, int panel_end, const
   for (; panel < panel_end; panel += kGroup) {
     const uint8_t* group = w.group(matrix, panel);
     const int width = w.group_width(panel), n_steps = w.n_steps();
-    const uint8_t* row_scales = group + w.step_offset(width, n_steps) - 64 * size_t(width);
+    const uint8_t* row_scales = group + w.step_offset(width, n_steps);
     for (int first = 0; first < all.n; first += kColumnsAtOnce) {
       const Columns columns = all.some(first, kColumnsAtOnce, n_steps);
       const int n_tiles = (columns.n + kWideRows - 1) / kWideRows, stretch = n_tiles > 1 ? kStretch : kShortStretch;

@@ -23,6 +23,7 @@ Array = NDArray[Any]
 F32 = NDArray[np.float32]
 
 N_EXACT = 1 << 15
+N_AS_STORED = 1 << 18
 _REQUANTIZED = frozenset({QType.Q4_1, QType.Q5_0, QType.Q5_1, QType.Q2_K, QType.Q3_K, QType.IQ4_NL})
 
 
@@ -34,6 +35,8 @@ class CpuOps:
     n_exact    matrices of blocked types with up to so many elements are kept as float32, and floats of that size are
                not quantized: too small to gain speed from int8 activations, and the models that have such matrices
                lose the most by them
+    n_as_stored  matrices of bfloat16 with up to so many elements are read as they are; larger ones are kept in 12 bits
+               a number, without loss, where nearly all of their numbers allow that: memory is what they wait for
     """
 
     name = "cpu"
@@ -42,10 +45,17 @@ class CpuOps:
     runs_ahead = False
     needs_warming = False
 
-    def __init__(self, n_threads: int | None = None, isa: str | None = None, n_exact: int = N_EXACT) -> None:
+    def __init__(
+        self,
+        n_threads: int | None = None,
+        isa: str | None = None,
+        n_exact: int = N_EXACT,
+        n_as_stored: int = N_AS_STORED,
+    ) -> None:
         if n_threads is not None and not 1 <= n_threads <= 1024:
             raise ValueError(f"threads must be between 1 and 1024, not {n_threads}")
         self._n_exact = n_exact
+        self._n_as_stored = n_as_stored
         self._native = _kernels.Ops(n_threads or default_threads(), isa or os.environ.get("GRISTMILL_ISA", "auto"))
 
     @property
@@ -92,8 +102,13 @@ class CpuOps:
             scales,
             weight.row_order,
             target,
+            self._shortens(weight, rows * cols),
             is_mapped(weight.data),
         )
+
+    def _shortens(self, weight: Weight, n_elements: int) -> bool:
+        """Whether floats may be kept in fewer bits. AMX multiplies words where they lie."""
+        return weight.qtype is QType.BF16 and n_elements > self._n_as_stored and self.isa != "amx"
 
     def _has_kernel(self, weight: Weight) -> bool:
         """Whether the weight is packed as it is (or as Q8_0) rather than as float32."""
