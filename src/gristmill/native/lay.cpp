@@ -278,88 +278,87 @@ inline Lane lane_at(const uint8_t* p, int i) {
   return v;
 }
 
-template <class C>
 Base widest_base(const uint8_t* row, int cols) {
-  using Lane = typename C::Lane;
-  constexpr int kExponents = 1 << (8 * sizeof(Lane) - 1 - C::kMantissa), kWindow = 16;
+  using Lane = Code::Lane;
+  constexpr int kExponents = 1 << (8 * sizeof(Lane) - 1 - Code::kMantissa), kWindow = 16;
   int n[kExponents + kWindow] = {}, in = 0, most = 0, best = 0;
-  for (int k = 0; k < cols; k++) n[(lane_at<Lane>(row, k) & C::kMagnitude) >> C::kMantissa]++;
+  for (int k = 0; k < cols; k++) n[(lane_at<Lane>(row, k) & Code::kMagnitude) >> Code::kMantissa]++;
   for (int e = kExponents - 1; e >= 0; e--) {
     in += n[e] - n[e + kWindow];
     if (in >= most) most = in, best = e;
   }
-  return {uint32_t(best) << C::kMantissa, cols - most};
+  return {uint32_t(best) << Code::kMantissa, cols - most};
 }
+
+}  // namespace
 
 // As few powers of two below the largest number are left out as can be; where that is many numbers, large ones may go instead.
-template <class C>
 Base base_of(const uint8_t* row, int cols) {
-  using Lane = typename C::Lane;
+  using Lane = Code::Lane;
   Lane largest = 0;
-  for (int k = 0; k < cols; k++) largest = std::max(largest, Lane(lane_at<Lane>(row, k) & C::kMagnitude));
-  const Lane base = Lane((largest > C::kLargest ? largest - C::kLargest : 0));
+  for (int k = 0; k < cols; k++) largest = std::max(largest, Lane(lane_at<Lane>(row, k) & Code::kMagnitude));
+  const Lane base = Lane((largest > Code::kLargest ? largest - Code::kLargest : 0));
   int n_patches = 0;
-  for (int k = 0; k < cols; k++) n_patches += Lane(lane_at<Lane>(row, k) & C::kMagnitude) < base;
-  return n_patches <= cols / 512 ? Base{base, n_patches} : widest_base<C>(row, cols);
+  for (int k = 0; k < cols; k++) n_patches += Lane(lane_at<Lane>(row, k) & Code::kMagnitude) < base;
+  return n_patches <= cols / 512 ? Base{base, n_patches} : widest_base(row, cols);
 }
 
+namespace {
+
 // A panel's plain words become shortened ones. at: the first's column.
-template <class C>
-void shorten(uint8_t (*words)[C::kWordBytes], const uint8_t* bases, int at, int panel, uint8_t* to, Tail& tail, int most_patches,
+void shorten(uint8_t (*words)[Code::kWordBytes], const uint8_t* bases, int at, int panel, uint8_t* to, Tail& tail, int most_patches,
              Patch* patches) {
-  using Lane = typename C::Lane;
+  using Lane = Code::Lane;
   typedef Lane Lanes __attribute__((vector_size(16)));
   constexpr int kPerVector = 16 / int(sizeof(Lane));
   Lanes outside{};
-  for (int v = 0; v < C::kWordBytes; v += 16) {
+  for (int v = 0; v < Code::kWordBytes; v += 16) {
     const Lanes base = load<Lanes>(bases + v);
     auto code = [&](int i) {
-      const Lanes x = load<Lanes>(words[i] + v), above = (x & C::kMagnitude) - base;
-      const Lanes fits = Lanes(above <= C::kLargest);
+      const Lanes x = load<Lanes>(words[i] + v), above = (x & Code::kMagnitude) - base;
+      const Lanes fits = Lanes(above <= Code::kLargest);
       outside |= ~fits;
-      return ((x & C::kSign) | above) & fits;
+      return ((x & Code::kSign) | above) & fits;
     };
-    const Lanes last = code(C::kWords);
+    const Lanes last = code(Code::kWords);
 #pragma GCC unroll 16
-    for (int i = 0; i < C::kWords; i++) store(to + C::kWordBytes * i + v, code(i) | C::carry(i, last));
+    for (int i = 0; i < Code::kWords; i++) store(to + Code::kWordBytes * i + v, code(i) | Code::carry(i, last));
   }
   Lane any = 0;
   for (int i = 0; i < kPerVector; i++) any |= outside[i];
   if (!any) return;
-  for (int i = 0; i <= C::kWords; i++)
-    for (int lane = 0; lane < C::kLanesOfWord; lane++) {
+  for (int i = 0; i <= Code::kWords; i++)
+    for (int lane = 0; lane < Code::kLanesOfWord; lane++) {
       const Lane x = lane_at<Lane>(words[i], lane);
-      if (Lane((x & C::kMagnitude) - lane_at<Lane>(bases, lane)) <= C::kLargest) continue;
+      if (Lane((x & Code::kMagnitude) - lane_at<Lane>(bases, lane)) <= Code::kLargest) continue;
       if (tail.n_patches + 1 >= most_patches) {
         tail.overflows = true;
         return;
       }
-      const int column = at + i * C::kStepColumns + lane % C::kStepColumns, row = panel * kLanes + lane / C::kStepColumns;
+      const int column = at + i * Code::kStepColumns + lane % Code::kStepColumns, row = panel * kLanes + lane / Code::kStepColumns;
       patches[tail.n_patches++] = {uint32_t(column * kGroup * kLanes + row), x};
     }
 }
 
-template <class C>
 void lay_shortened(const Matrix& m, const StoredRow* rows, uint8_t* group, int width, int begin, int end, Tail& tail) {
-  const Matrix plain{C::kPlain, 1, kLanes, m.cols, nullptr};
+  const Matrix plain{Pack::BF16, 1, kLanes, m.cols, nullptr};
   uint8_t* bases = tail.bytes.data();
   auto* patches = reinterpret_cast<Patch*>(bases + width * m.base_bytes());
   const int most_patches = int(m.patch_bytes() * width / sizeof(Patch));
-  alignas(64) uint8_t words[C::kWords + 1][C::kWordBytes];
+  alignas(64) uint8_t words[Code::kWords + 1][Code::kWordBytes];
   for (int step = begin; step < end; step++)
     for (int p = 0; p < width; p++) {
-      const int first = step * (C::kWords + 1);
-      lay_floats<C::kPlain>(plain, rows + p * kLanes, words[0] - plain.step_offset(1, first), 1, first, first + C::kWords + 1);
-      shorten<C>(words, bases + p * m.base_bytes(), step * C::kColumns, p,
+      const int first = step * (Code::kWords + 1);
+      lay_floats<Pack::BF16>(plain, rows + p * kLanes, words[0] - plain.step_offset(1, first), 1, first, first + Code::kWords + 1);
+      shorten(words, bases + p * m.base_bytes(), step * Code::kColumns, p,
                  group + m.step_offset(width, step) + m.quant_bytes() * p, tail, most_patches, patches);
     }
 }
 
-template <class C>
 void lay_bases(const StoredRow* rows, int n_rows, int cols, uint8_t* to) {
   for (int r = 0; r < n_rows; r++) {
-    const auto base = typename C::Lane(base_of<C>(rows[r].blocks, cols).base);
-    for (int i = 0; i < C::kStepColumns; i++, to += sizeof base) std::memcpy(to, &base, sizeof base);
+    const auto base = Code::Lane(base_of(rows[r].blocks, cols).base);
+    for (int i = 0; i < Code::kStepColumns; i++, to += sizeof base) std::memcpy(to, &base, sizeof base);
   }
 }
 
@@ -371,7 +370,7 @@ void lay(Matrix m, const StoredRow* rows, uint8_t* group, int width, int begin, 
   if constexpr (kPack <= Pack::BF16) {
     lay_floats<kPack>(m, rows, group, width, begin, end);
   } else if constexpr (kPack < Pack::Q8_0) {
-    lay_shortened<Code<kPack>>(m, rows, group, width, begin, end, tail);
+    lay_shortened(m, rows, group, width, begin, end, tail);
   } else if constexpr (kPack == Pack::Q4_K || kPack == Pack::Q5_K || kPack == Pack::Q6_K) {
     for (int step = begin; step < end; step += 8) {
       for (int p = 0; p < width; p++) {
@@ -387,10 +386,6 @@ void lay(Matrix m, const StoredRow* rows, uint8_t* group, int width, int begin, 
 }
 
 }  // namespace
-
-Base base_of(Pack pack, const uint8_t* row, int cols) {
-  return with_code(pack, [&](auto code) { return base_of<decltype(code)>(row, cols); });
-}
 
 int steps_at_once(Pack pack) {
   switch (pack) {
@@ -412,7 +407,7 @@ void begin_tail(const Matrix& m, const StoredRow* rows, int width, Tail& tail) {
   if (m.pack == Pack::Q8R)
     for (int r = 0; r < n_rows; r++) std::memcpy(to + 4 * r, &rows[r].scale, 4);
   else if (m.shortened())
-    with_code(m.pack, [&](auto code) { lay_bases<decltype(code)>(rows, n_rows, m.cols, to); });
+    lay_bases(rows, n_rows, m.cols, to);
 }
 
 void lay_steps(const Matrix& m, const StoredRow* rows, uint8_t* to, int width, int begin, int end, Tail& tail) {
@@ -422,8 +417,6 @@ void lay_steps(const Matrix& m, const StoredRow* rows, uint8_t* to, int width, i
     case Pack::F32: return lay<Pack::F32>(m, rows, group, width, begin, end, tail);
     case Pack::F16: return lay<Pack::F16>(m, rows, group, width, begin, end, tail);
     case Pack::BF16: return lay<Pack::BF16>(m, rows, group, width, begin, end, tail);
-    case Pack::F32_28: return lay<Pack::F32_28>(m, rows, group, width, begin, end, tail);
-    case Pack::F16_15: return lay<Pack::F16_15>(m, rows, group, width, begin, end, tail);
     case Pack::BF16_12: return lay<Pack::BF16_12>(m, rows, group, width, begin, end, tail);
     case Pack::Q8_0: return lay<Pack::Q8_0>(m, rows, group, width, begin, end, tail);
     case Pack::Q8F: return lay<Pack::Q8F>(m, rows, group, width, begin, end, tail);

@@ -104,26 +104,24 @@ inline void each_tile(int width, int column, int n, Visit& visit) {
   }
 }
 
-// At: activations are read anew for each product. Otherwise gcc keeps those of all panels in registers, and sums in memory.
 struct PlainF32 {
   static constexpr int kBytes = kLanes * 4, kStep = 1, kParts = 1;
-  template <int Part, bool At = false>
+  template <int Part>
   static F step(F acc, const uint8_t* w, const Column& c, int k) {
-    const F number = f_load(reinterpret_cast<const float*>(w));
-    return At ? f_fma_at(number, c.x + k, acc) : f_fma(number, f_set(c.x[k]), acc);
+    return f_fma(f_load(reinterpret_cast<const float*>(w)), f_set(c.x[k]), acc);
   }
 };
 
 struct PlainF16 {
   static constexpr int kBytes = kLanes * 2, kStep = 1, kParts = 1;
-  template <int Part, bool At = false>
+  template <int Part>
   static F step(F acc, const uint8_t* w, const Column& c, int k) {
-    const F number = f_of_half(reinterpret_cast<const uint16_t*>(w));
-    return At ? f_fma_at(number, c.x + k, acc) : f_fma(number, f_set(c.x[k]), acc);
+    return f_fma(f_of_half(reinterpret_cast<const uint16_t*>(w)), f_set(c.x[k]), acc);
   }
 };
 
 // A pair of columns is one product of pairs or, in two parts, two of floats.
+// At: activations are read anew for each product of pairs. Otherwise gcc keeps those of all panels in registers, and sums in memory.
 struct PlainBf16 {
   static constexpr int kBytes = kLanes * 4, kStep = 2, kParts = kBf16Dot ? 1 : 2;
   template <int Part, bool At = false, class Acc>
@@ -192,21 +190,20 @@ void plain_linear(const Matrix& w, int matrix, int panel, int panel_end, const C
 // ---- shortened numbers ----------------------------------------------------------------------------------------------
 
 // A panel's words of one shortened step as those of the type that they stand for.
-template <class C>
 struct PlainWords {
-  typedef typename C::Lane Word __attribute__((vector_size(C::kWordBytes)));
-  Word word[C::kWords + 1];
+  typedef Code::Lane Word __attribute__((vector_size(Code::kWordBytes)));
+  Word word[Code::kWords + 1];
 
   GRISTMILL_INLINE void expand(const uint8_t* q, const uint8_t* bases) {
     const Word base = load(bases);
     Word last{};
 #pragma GCC unroll 16
-    for (int i = 0; i < C::kWords; i++) {
-      Word shortened = load(q + C::kWordBytes * i);
-      last |= C::carried(i, shortened);
-      word[i] = (shortened & C::kKept) + base;
+    for (int i = 0; i < Code::kWords; i++) {
+      Word shortened = load(q + Code::kWordBytes * i);
+      last |= Code::carried(i, shortened);
+      word[i] = (shortened & Code::kKept) + base;
     }
-    word[C::kWords] = last + base;
+    word[Code::kWords] = last + base;
   }
 
   static Word load(const uint8_t* p) {
@@ -217,7 +214,6 @@ struct PlainWords {
 };
 
 // The patches of a group, from some column on.
-template <class C>
 class Patches {
  public:
   Patches(const Matrix& w, const uint8_t* group, int width)
@@ -226,7 +222,7 @@ class Patches {
   // The first column of the step of the next one, or `end` where none comes before that.
   int before(int end) const {
     const int column = patch().column();
-    return column < end ? column / C::kColumns * C::kColumns : end;
+    return column < end ? column / Code::kColumns * Code::kColumns : end;
   }
   void go_to(int column) {
     while (patch().column() < column) next_ += sizeof(Patch);
@@ -234,11 +230,11 @@ class Patches {
   // Puts those of a panel before column k + kColumns into its words of columns from k on, which are `stride` bytes apart.
   __attribute__((noinline)) void put(int k, int panel, uint8_t* words, int stride) const {
     const uint8_t* at = next_;
-    for (Patch p = patch(); p.column() < k + C::kColumns; at += sizeof p, std::memcpy(&p, at, sizeof p)) {
+    for (Patch p = patch(); p.column() < k + Code::kColumns; at += sizeof p, std::memcpy(&p, at, sizeof p)) {
       if (p.row() / kLanes != panel) continue;
-      const auto value = typename C::Lane(p.value);
-      uint8_t* word = words + stride * ((p.column() - k) / C::kStepColumns);
-      std::memcpy(word + sizeof value * C::lane(p.row() % kLanes, p.column()), &value, sizeof value);
+      const auto value = Code::Lane(p.value);
+      uint8_t* word = words + stride * ((p.column() - k) / Code::kStepColumns);
+      std::memcpy(word + sizeof value * Code::lane(p.row() % kLanes, p.column()), &value, sizeof value);
     }
   }
 
@@ -261,10 +257,8 @@ GRISTMILL_INLINE void each_index(Body body) {
 }
 
 // All columns of a shortened weight with one tile of activations.
-template <class T, Pack kPack>
 struct ShortenedVisit {
-  using C = Code<kPack>;
-  static constexpr int kBytes = C::kWords * C::kWordBytes;
+  static constexpr int kBytes = Code::kWords * Code::kWordBytes;
   const Matrix& w;
   const uint8_t* group;
   int width, panel;
@@ -275,72 +269,69 @@ struct ShortenedVisit {
     F acc[P][N];
     clear<P, N>(acc);
     const uint8_t* q = group + kBytes * first;
-    const uint8_t* bases = group + w.step_offset(width, w.n_steps()) + C::kWordBytes * first;
+    const uint8_t* bases = group + w.step_offset(width, w.n_steps()) + Code::kWordBytes * first;
     const Column* x = columns.column + column;
     const bool ask = kStreamsWait != Wait::Nowhere && P == kGroup && columns.n <= kFloatColumns;
-    Patches<C> patch(w, group, width);
+    Patches patch(w, group, width);
     int k = 0;
-    auto add = [&](auto p, const PlainWords<C>& words) __attribute__((always_inline)) {
+    auto add = [&](auto p, const PlainWords& words) __attribute__((always_inline)) {
       auto add_part = [&](int i, auto part) __attribute__((always_inline)) {
 #pragma GCC unroll 16
         for (int c = 0; c < N; c++)
-          acc[p][c] = T::template step<part, (N > 2)>(acc[p][c], reinterpret_cast<const uint8_t*>(&words.word[i]), x[c], k + i * C::kStepColumns);
+          acc[p][c] = PlainBf16::step<part, (N > 2)>(acc[p][c], reinterpret_cast<const uint8_t*>(&words.word[i]), x[c], k + i * Code::kStepColumns);
       };
 #pragma GCC unroll 16
-      for (int i = 0; i <= C::kWords; i++) {
+      for (int i = 0; i <= Code::kWords; i++) {
         add_part(i, std::integral_constant<int, 0>());
-        if constexpr (T::kParts == 2) add_part(i, std::integral_constant<int, 1>());
+        if constexpr (PlainBf16::kParts == 2) add_part(i, std::integral_constant<int, 1>());
       }
     };
     auto add_expanded = [&](auto p) __attribute__((always_inline)) {
-      PlainWords<C> words;
-      words.expand(q + kBytes * p, bases + C::kWordBytes * p);
+      PlainWords words;
+      words.expand(q + kBytes * p, bases + Code::kWordBytes * p);
       add(p, words);
     };
     auto add_patched = [&](auto p) __attribute__((always_inline)) {
-      PlainWords<C> words;
-      words.expand(q + kBytes * p, bases + C::kWordBytes * p);
-      patch.put(k, first + p, reinterpret_cast<uint8_t*>(words.word), C::kWordBytes);
+      PlainWords words;
+      words.expand(q + kBytes * p, bases + Code::kWordBytes * p);
+      patch.put(k, first + p, reinterpret_cast<uint8_t*>(words.word), Code::kWordBytes);
       add(p, words);
     };
-    for (;; k += C::kColumns, q += kBytes * width) {
-      for (const int stop = patch.before(w.cols); k < stop; k += C::kColumns, q += kBytes * width) {
+    for (;; k += Code::kColumns, q += kBytes * width) {
+      for (const int stop = patch.before(w.cols); k < stop; k += Code::kColumns, q += kBytes * width) {
         if (ask) ask_for_stream<kBytes * P>(q);
         each_index<P>(add_expanded);
       }
       if (k >= w.cols) break;
       each_index<P>(add_patched);
-      patch.go_to(k + C::kColumns);
+      patch.go_to(k + Code::kColumns);
     }
     put<P, N>(w, columns, panel + first, column, acc);
   }
 };
 
 // Columns begin .. end of a shortened group as steps of the type that it stands for.
-template <class C>
 void expand_shortened(const Matrix& w, const uint8_t* group, int width, int begin, int end, uint8_t* to) {
-  const uint8_t *q = group + w.step_offset(width, begin / C::kColumns), *bases = group + w.step_offset(width, w.n_steps());
-  Patches<C> patches(w, group, width);
+  const uint8_t *q = group + w.step_offset(width, begin / Code::kColumns), *bases = group + w.step_offset(width, w.n_steps());
+  Patches patches(w, group, width);
   patches.go_to(begin);
-  for (int k = begin; k < end; k += C::kColumns, to += (C::kWords + 1) * C::kWordBytes * width) {
-    for (int p = 0; p < width; p++, q += C::kWords * C::kWordBytes) {
-      PlainWords<C> words;
-      words.expand(q, bases + C::kWordBytes * p);
+  for (int k = begin; k < end; k += Code::kColumns, to += (Code::kWords + 1) * Code::kWordBytes * width) {
+    for (int p = 0; p < width; p++, q += Code::kWords * Code::kWordBytes) {
+      PlainWords words;
+      words.expand(q, bases + Code::kWordBytes * p);
 #pragma GCC unroll 16
-      for (int i = 0; i <= C::kWords; i++) std::memcpy(to + C::kWordBytes * (i * width + p), &words.word[i], C::kWordBytes);
+      for (int i = 0; i <= Code::kWords; i++) std::memcpy(to + Code::kWordBytes * (i * width + p), &words.word[i], Code::kWordBytes);
     }
     if (patches.before(end) > k) continue;
-    for (int p = 0; p < width; p++) patches.put(k, p, to + C::kWordBytes * p, C::kWordBytes * width);
-    patches.go_to(k + C::kColumns);
+    for (int p = 0; p < width; p++) patches.put(k, p, to + Code::kWordBytes * p, Code::kWordBytes * width);
+    patches.go_to(k + Code::kColumns);
   }
 }
 
 // Many columns share what is expanded once. A function of its own: inlined into the next, gcc keeps its sums in memory.
-template <class T, Pack kPack>
 __attribute__((noinline)) void expanded_linear(const Matrix& w, int matrix, int panel, int panel_end, const Columns& all) {
-  using C = Code<kPack>;
-  constexpr int kSteps = 256, kStretch = kSteps * C::kStepColumns;
-  alignas(64) uint8_t expanded[kSteps * kGroup * C::kWordBytes];
+  constexpr int kSteps = 256, kStretch = kSteps * Code::kStepColumns;
+  alignas(64) uint8_t expanded[kSteps * kGroup * Code::kWordBytes];
   Partial partial;
   for (; panel < panel_end; panel += kGroup) {
     const int width = w.group_width(panel);
@@ -348,8 +339,8 @@ __attribute__((noinline)) void expanded_linear(const Matrix& w, int matrix, int 
       Columns columns = all.some(column, kColumnsAtOnce, 0);
       for (int k = 0, end; k < w.cols; k = end) {
         end = w.cols - k > kStretch ? k + kStretch : w.cols;
-        expand_shortened<C>(w, w.group(matrix, panel), width, k, end, expanded);
-        PlainVisit<T> visit{w, expanded, width, panel, k, end, columns, partial};
+        expand_shortened(w, w.group(matrix, panel), width, k, end, expanded);
+        PlainVisit<PlainBf16> visit{w, expanded, width, panel, k, end, columns, partial};
         each_tile<kFloatTile, kFloatColumns>(width, 0, columns.n, visit);
       }
     }
@@ -357,11 +348,10 @@ __attribute__((noinline)) void expanded_linear(const Matrix& w, int matrix, int 
 }
 
 // Few columns take words apart in registers, as often as there are tiles.
-template <class T, Pack kPack>
 void shortened_linear(const Matrix& w, int matrix, int panel, int panel_end, const Columns& columns) {
-  if (columns.n > 4 * kFloatColumns) return expanded_linear<T, kPack>(w, matrix, panel, panel_end, columns);
+  if (columns.n > 4 * kFloatColumns) return expanded_linear(w, matrix, panel, panel_end, columns);
   for (; panel < panel_end; panel += kGroup) {
-    ShortenedVisit<T, kPack> visit{w, w.group(matrix, panel), w.group_width(panel), panel, columns};
+    ShortenedVisit visit{w, w.group(matrix, panel), w.group_width(panel), panel, columns};
     each_tile<kFloatTile, kFloatColumns>(visit.width, 0, columns.n, visit);
   }
 }

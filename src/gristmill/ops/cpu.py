@@ -107,7 +107,7 @@ class CpuOps:
         )
 
     def _shortens(self, weight: Weight, n_elements: int) -> bool:
-        """Whether floats may be kept in fewer bits. AMX multiplies words where they lie."""
+        """Whether its numbers may be kept in fewer bits. AMX multiplies words where they lie."""
         return weight.qtype is QType.BF16 and n_elements > self._n_as_stored and self.isa != "amx"
 
     def _has_kernel(self, weight: Weight) -> bool:
