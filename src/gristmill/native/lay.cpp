@@ -257,11 +257,12 @@ void lay_floats(const Matrix& m, const StoredRow* rows, uint8_t* group, int widt
   constexpr int element = kPack == Pack::F16 ? 2 : 4, together = 16 / element;
   int number = kPack == Pack::F32 ? 4 : 2;
   size_t step_bytes = m.quant_bytes() * width, row_bytes = size_t(m.cols) * number;
-  for (int step = begin; step < end; step += together) {
-    size_t at = size_t(step) * element;
-    for (int p = 0; p < width; p++) {
+  // A panel's rows over a whole line of each, before others': rows often lie a power of two apart, and no cache holds more of them.
+  for (int p = 0; p < width; p++) {
+    const StoredRow* panel = rows + p * kLanes;
+    for (int step = begin; step < end; step += together) {
+      size_t at = size_t(step) * element;
       uint8_t* to = group + m.step_offset(width, step) + m.quant_bytes() * p;
-      const StoredRow* panel = rows + p * kLanes;
       if (at + 16 > row_bytes) lay_rest(panel, at, int(row_bytes - at), element, to, step_bytes);
       else if constexpr (kPack == Pack::F16) lay_plain<Halves, 8>(panel, at, to, step_bytes);
       else lay_plain<Words, 4>(panel, at, to, step_bytes);
@@ -294,42 +295,58 @@ Base widest_base(const uint8_t* row, int cols) {
 
 // As few powers of two below the largest number are left out as can be; where that is many numbers, large ones may go instead.
 Base base_of(const uint8_t* row, int cols) {
-  using Lane = Code::Lane;
-  Lane largest = 0;
-  for (int k = 0; k < cols; k++) largest = std::max(largest, Lane(lane_at<Lane>(row, k) & Code::kMagnitude));
-  const Lane base = Lane((largest > Code::kLargest ? largest - Code::kLargest : 0));
-  int n_patches = 0;
-  for (int k = 0; k < cols; k++) n_patches += Lane(lane_at<Lane>(row, k) & Code::kMagnitude) < base;
-  return n_patches <= cols / 512 ? Base{base, n_patches} : widest_base(row, cols);
+  typedef int16_t Lanes __attribute__((vector_size(16)));  // signed, as which magnitudes are compared at once
+  constexpr int kPerVector = 8, kCounted = 1 << 15;        // as many columns' patches do not run over in a lane
+  static_assert(Code::kColumns == kPerVector);
+  Lanes largest{};
+  for (int k = 0; k < cols; k += kPerVector) {
+    const Lanes x = load<Lanes>(row + 2 * k) & Code::kMagnitude;
+    largest = x > largest ? x : largest;
+  }
+  int most = 0, n_patches = 0;
+  for (int i = 0; i < kPerVector; i++) most = std::max(most, int(largest[i]));
+  const auto base = int16_t(std::max(most - Code::kLargest, 0));
+  for (int k = 0; k < cols;) {
+    Lanes below{};
+    for (const int end = std::min(cols, k + kCounted); k < end; k += kPerVector)
+      below -= (load<Lanes>(row + 2 * k) & Code::kMagnitude) < base;
+    for (int i = 0; i < kPerVector; i++) n_patches += below[i];
+  }
+  return n_patches <= cols / 512 ? Base{uint32_t(base), n_patches} : widest_base(row, cols);
 }
 
 namespace {
 
-// A panel's plain words become shortened ones. at: the first's column.
-void shorten(uint8_t (*words)[Code::kWordBytes], const uint8_t* bases, int at, int panel, uint8_t* to, Tail& tail, int most_patches,
+// A panel's plain words of a step, `stride` bytes apart, become shortened ones. at: the first's column.
+void shorten(const uint8_t* words, int stride, const uint8_t* bases, int at, int panel, uint8_t* to, Tail& tail, int most_patches,
              Patch* patches) {
   using Lane = Code::Lane;
   typedef Lane Lanes __attribute__((vector_size(16)));
-  constexpr int kPerVector = 16 / int(sizeof(Lane));
-  Lanes outside{};
-  for (int v = 0; v < Code::kWordBytes; v += 16) {
-    const Lanes base = load<Lanes>(bases + v);
-    auto code = [&](int i) {
-      const Lanes x = load<Lanes>(words[i] + v), above = (x & Code::kMagnitude) - base;
-      const Lanes fits = Lanes(above <= Code::kLargest);
-      outside |= ~fits;
-      return ((x & Code::kSign) | above) & fits;
-    };
-    const Lanes last = code(Code::kWords);
+  constexpr Lane kNoCode = Code::kMagnitude & ~Code::kLargest;
+  auto shorten_all = [&](auto code) __attribute__((always_inline)) {
+    for (int v = 0; v < Code::kWordBytes; v += 16) {
+      const Lanes last = code(Code::kWords, v);
 #pragma GCC unroll 16
-    for (int i = 0; i < Code::kWords; i++) store(to + Code::kWordBytes * i + v, code(i) | Code::carry(i, last));
-  }
+      for (int i = 0; i < Code::kWords; i++) store(to + Code::kWordBytes * i + v, code(i, v) | Code::carry(i, last));
+    }
+  };
+  Lanes outside{};
+  shorten_all([&](int i, int v) __attribute__((always_inline)) {
+    const Lanes x = load<Lanes>(words + stride * i + v), above = (x & Code::kMagnitude) - load<Lanes>(bases + v);
+    outside |= above;
+    return (x & Code::kSign) | above;
+  });
+  outside &= Lane(Code::kSign | kNoCode);
   Lane any = 0;
-  for (int i = 0; i < kPerVector; i++) any |= outside[i];
+  for (size_t i = 0; i < 16 / sizeof(Lane); i++) any |= outside[i];
   if (!any) return;
+  shorten_all([&](int i, int v) {
+    const Lanes x = load<Lanes>(words + stride * i + v), above = (x & Code::kMagnitude) - load<Lanes>(bases + v);
+    return ((x & Code::kSign) | above) & Lanes(above <= Code::kLargest);
+  });
   for (int i = 0; i <= Code::kWords; i++)
     for (int lane = 0; lane < Code::kLanesOfWord; lane++) {
-      const Lane x = lane_at<Lane>(words[i], lane);
+      const Lane x = lane_at<Lane>(words + stride * i, lane);
       if (Lane((x & Code::kMagnitude) - lane_at<Lane>(bases, lane)) <= Code::kLargest) continue;
       if (tail.n_patches + 1 >= most_patches) {
         tail.overflows = true;
@@ -341,18 +358,23 @@ void shorten(uint8_t (*words)[Code::kWordBytes], const uint8_t* bases, int at, i
 }
 
 void lay_shortened(const Matrix& m, const StoredRow* rows, uint8_t* group, int width, int begin, int end, Tail& tail) {
+  constexpr int kAtOnce = 4, kPlainSteps = Code::kWords + 1;
   const Matrix plain{Pack::BF16, 1, kLanes, m.cols, nullptr};
+  const int stride = Code::kWordBytes * width;
   uint8_t* bases = tail.bytes.data();
   auto* patches = reinterpret_cast<Patch*>(bases + width * m.base_bytes());
   const int most_patches = int(m.patch_bytes() * width / sizeof(Patch));
-  alignas(64) uint8_t words[Code::kWords + 1][Code::kWordBytes];
-  for (int step = begin; step < end; step++)
-    for (int p = 0; p < width; p++) {
-      const int first = step * (Code::kWords + 1);
-      lay_floats<Pack::BF16>(plain, rows + p * kLanes, words[0] - plain.step_offset(1, first), 1, first, first + Code::kWords + 1);
-      shorten(words, bases + p * m.base_bytes(), step * Code::kColumns, p,
-                 group + m.step_offset(width, step) + m.quant_bytes() * p, tail, most_patches, patches);
-    }
+  alignas(64) uint8_t words[kAtOnce * kPlainSteps * kGroup * Code::kWordBytes];
+  for (int step = begin, stop; step < end; step = stop) {
+    stop = std::min(step + kAtOnce, end);
+    const int first = step * kPlainSteps;
+    lay_floats<Pack::BF16>(plain, rows, words - plain.step_offset(width, first), width, first, stop * kPlainSteps);
+    const uint8_t* from = words;
+    for (int s = step; s < stop; s++, from += stride * kPlainSteps)
+      for (int p = 0; p < width; p++)
+        shorten(from + Code::kWordBytes * p, stride, bases + p * m.base_bytes(), s * Code::kColumns, p,
+                group + m.step_offset(width, s) + m.quant_bytes() * p, tail, most_patches, patches);
+  }
 }
 
 void lay_bases(const StoredRow* rows, int n_rows, int cols, uint8_t* to) {
@@ -389,9 +411,10 @@ void lay(Matrix m, const StoredRow* rows, uint8_t* group, int width, int begin, 
 
 int steps_at_once(Pack pack) {
   switch (pack) {
+    case Pack::F16: return 32;  // of plain numbers, a line of a row
     case Pack::F32:
-    case Pack::BF16: return 4;
-    case Pack::F16:
+    case Pack::BF16: return 16;
+    case Pack::BF16_12: return 4;
     case Pack::Q4_K:
     case Pack::Q5_K:
     case Pack::Q6_K: return 8;

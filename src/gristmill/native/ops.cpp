@@ -69,7 +69,7 @@ int Ops::tile_columns(int n, const Linear& w) const {
 }
 
 void Ops::prepare(const float* x, const int* rows, int n_columns, int tile_columns, const Linear& w, Activations& out) {
-  int n = w.cols(), n_bf16 = (n + 1) / 2 * 2, n_blocks = n / kBlock;
+  int n = w.cols(), n_pairs = (n + 1) / 2, n_bf16 = n_pairs * 2 + kBesideBf16, n_blocks = n / kBlock;
   bool int8[2] = {}, bf16 = false, wide = tile_columns == kWideRows;
   for (const auto& part : w.parts) {
     if (part->matrix.blocked()) int8[part->matrix.super()] = true;
@@ -98,7 +98,7 @@ void Ops::prepare(const float* x, const int* rows, int n_columns, int tile_colum
     if (bf16) {
       uint16_t* y = out.bf16.data() + size_t(i) * n_bf16;
       kernels_->to_bf16(c.x, n, y);
-      if (n_bf16 > n) y[n] = 0;
+      if (n % 2) y[n] = 0;
       c.bf16 = y;
     }
   };

@@ -289,7 +289,7 @@ inline void pair_group(const Matrix& w, const uint8_t* group, int panel, const C
     clear_tiles(Tiles<Width>());
     for (int k = 0; k < w.cols; k += kPairColumns, q += kBytes) {
       if (column == 0) ask_for_stream<kBytes>(q);
-      load_tile<2>(x + k, size_t(w.cols) * 2);
+      load_tile<2>(x + k, size_t(w.cols + kBesideBf16) * 2);
       add_pairs_of<2>(Tiles<Width>(), [&](int p) { return q + 64 * p; }, 64 * Width);
     }
     store_tiles(Tiles<Width>(), out[0][0], kWideRows * kLanes, kLanes);
