@@ -87,24 +87,25 @@ def test_other_tiles_give_the_bits_of_avx512(isa: str, qtype: QType, n_rows: int
     np.testing.assert_array_equal(other.view(np.uint32), plain.view(np.uint32))
 
 
-def bfloat16_with_outliers(rows: int, cols: int) -> Weight:
+def floats_with_outliers(qtype: QType, rows: int, cols: int) -> Weight:
     """Among normal numbers a row of zeros, a zero, and some that are far too small, far too large or not finite."""
     values = (np.random.default_rng(rows).normal(size=(rows, cols)) * 0.02).astype(np.float32)
     values[3] = 0
     values[5, 7], values[5, 8], values[7, 9], values[0, cols - 1], values[rows - 1, 0] = 0, 1e-30, 1e20, -1e-20, np.inf
-    upper = (values.view(np.uint32) >> 16).astype(np.uint16)
-    return Weight("w", upper.view(np.uint8).reshape(-1), QType.BF16, (rows, cols))
+    bits = values if qtype is QType.F32 else (values.view(np.uint32) >> 16).astype(np.uint16)
+    return Weight("w", bits.view(np.uint8).reshape(-1), qtype, (rows, cols))
 
 
 @pytest.mark.parametrize(("rows", "cols"), [(64, 256), (170, 512), (70, 1024), (33, 264), (200, 2048)])
-def test_fewer_bits_give_the_bits_of_all(cpu: CpuOps, rows: int, cols: int) -> None:
-    """Bfloat16 in 12 bits, at any number of rows, and read back."""
-    weight = bfloat16_with_outliers(rows, cols)
+@pytest.mark.parametrize(("qtype", "most"), [(QType.F32, 0.93), (QType.BF16, 0.85)], ids=["f32", "bf16"])
+def test_fewer_bits_give_the_bits_of_all(cpu: CpuOps, qtype: QType, most: float, rows: int, cols: int) -> None:
+    """Floats in 28 bits and bfloat16 in 12, at any number of rows, and read back."""
+    weight = floats_with_outliers(qtype, rows, cols)
     shorter, stored = (CpuOps(2, cpu.isa, n_as_stored=n) for n in (0, rows * cols))
     short, plain = shorter.put([weight]), stored.put([weight])
-    if cpu.isa != "amx":
-        assert short.n_bytes < plain.n_bytes * 0.85
-    for n_rows in (1, 2, 3, 4, 5, 6, 7, 13, 24, 25, 150):
+    if cpu.isa != "amx" or qtype is QType.F32:
+        assert short.n_bytes < plain.n_bytes * most
+    for n_rows in (1, 2, 3, 4, 5, 6, 7, 8, 13, 16, 24, 25, 47, 150):
         x = np.random.default_rng(n_rows).normal(size=(n_rows, cols)).astype(np.float32)
         expected = stored.linear(x, plain)
         np.testing.assert_array_equal(shorter.linear(x, short).view(np.uint32), expected.view(np.uint32))
@@ -112,14 +113,16 @@ def test_fewer_bits_give_the_bits_of_all(cpu: CpuOps, rows: int, cols: int) -> N
     np.testing.assert_array_equal(shorter.embed(short, tokens), stored.embed(plain, tokens))
 
 
-def test_numbers_that_do_not_fit_fewer_bits_stay_as_they_are(cpu: CpuOps) -> None:
+@pytest.mark.parametrize("qtype", [QType.F32, QType.BF16], ids=["f32", "bf16"])
+def test_numbers_that_do_not_fit_fewer_bits_stay_as_they_are(cpu: CpuOps, qtype: QType) -> None:
     """Of any bits at all, and of rows that only some parts of the matrix show."""
+    dtype = np.uint32 if qtype is QType.F32 else np.uint16
     rng = np.random.default_rng(0)
-    bits = rng.integers(0, 0x7F00, (256, 512), dtype=np.uint16)
-    mostly = bfloat16_with_outliers(2048, 512).data.view(np.uint16).reshape(2048, 512).copy()
+    bits = rng.integers(0, np.iinfo(dtype).max // 2 - np.iinfo(dtype).max // 256, (256, 512), dtype=dtype)  # no NaN
+    mostly = floats_with_outliers(qtype, 2048, 512).data.view(dtype).reshape(2048, 512).copy()
     mostly[1025:1031] = bits[:6]
     for values in (bits, mostly):
-        weight = Weight("w", values.view(np.uint8).reshape(-1), QType.BF16, values.shape)
+        weight = Weight("w", values.view(np.uint8).reshape(-1), qtype, values.shape)
         packed = CpuOps(2, cpu.isa, n_as_stored=0).put([weight])
         assert packed.n_bytes == values.nbytes
         tokens = np.arange(len(values), dtype=np.int32)

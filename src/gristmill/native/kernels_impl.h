@@ -317,7 +317,7 @@ void attention_finish(const float* total, int n, float* y);
 
 constexpr Kernels kKernels = {
     kIsa,
-    {plain_linear<PlainF32>, plain_linear<PlainF16>, plain_linear<PlainBf16>, shortened_linear, blocked_linear<TypeQ8_0>,
+    {plain_linear<PlainF32>, plain_linear<PlainF16>, plain_linear<PlainBf16>, shortened_linear<PlainF32>, shortened_linear<PlainBf16>, blocked_linear<TypeQ8_0>,
      blocked_linear<TypeQ8F>, blocked_linear<TypeQ8R>, blocked_linear<TypeQ4_0>, blocked_linear<TypeQ4_K>,
      blocked_linear<TypeQ5_K>, blocked_linear<TypeQ6_K>, blocked_linear<TypeMxfp4>},
     quantize_tile<ActivationBlock>, nullptr, quantize, quantize_row, quantize_q8_0, to_bf16, rms_norm, swiglu, add, scaled_add, rotate, argmax, weigh,

@@ -279,108 +279,108 @@ inline Lane lane_at(const uint8_t* p, int i) {
   return v;
 }
 
+template <class C>
 Base widest_base(const uint8_t* row, int cols) {
-  using Lane = Code::Lane;
-  constexpr int kExponents = 1 << (8 * sizeof(Lane) - 1 - Code::kMantissa), kWindow = 16;
+  using Lane = typename C::Lane;
+  constexpr int kExponents = 1 << (8 * sizeof(Lane) - 1 - C::kMantissa), kWindow = 16;
   int n[kExponents + kWindow] = {}, in = 0, most = 0, best = 0;
-  for (int k = 0; k < cols; k++) n[(lane_at<Lane>(row, k) & Code::kMagnitude) >> Code::kMantissa]++;
+  for (int k = 0; k < cols; k++) n[(lane_at<Lane>(row, k) & C::kMagnitude) >> C::kMantissa]++;
   for (int e = kExponents - 1; e >= 0; e--) {
     in += n[e] - n[e + kWindow];
     if (in >= most) most = in, best = e;
   }
-  return {uint32_t(best) << Code::kMantissa, cols - most};
+  return {uint32_t(best) << C::kMantissa, cols - most};
 }
-
-}  // namespace
 
 // As few powers of two below the largest number are left out as can be; where that is many numbers, large ones may go instead.
+template <class C>
 Base base_of(const uint8_t* row, int cols) {
-  typedef int16_t Lanes __attribute__((vector_size(16)));  // signed, as which magnitudes are compared at once
-  constexpr int kPerVector = 8, kCounted = 1 << 15;        // as many columns' patches do not run over in a lane
-  static_assert(Code::kColumns == kPerVector);
+  using Lane = typename C::SignedLane;  // as which SSE2 compares
+  typedef Lane Lanes __attribute__((vector_size(16)));
+  constexpr int kPerVector = 16 / int(sizeof(Lane)), kCounted = 1 << 15;  // as many columns' patches do not run over in a lane
+  auto magnitudes = [row](int k) { return load<Lanes>(row + sizeof(Lane) * k) & Lane(C::kMagnitude); };
   Lanes largest{};
   for (int k = 0; k < cols; k += kPerVector) {
-    const Lanes x = load<Lanes>(row + 2 * k) & Code::kMagnitude;
+    const Lanes x = magnitudes(k);
     largest = x > largest ? x : largest;
   }
-  int most = 0, n_patches = 0;
-  for (int i = 0; i < kPerVector; i++) most = std::max(most, int(largest[i]));
-  const auto base = int16_t(std::max(most - Code::kLargest, 0));
+  Lane most = 0;
+  for (int i = 0; i < kPerVector; i++) most = std::max(most, Lane(largest[i]));
+  const auto base = Lane(most > Lane(C::kLargest) ? most - Lane(C::kLargest) : 0);
+  int n_patches = 0;
   for (int k = 0; k < cols;) {
     Lanes below{};
-    for (const int end = std::min(cols, k + kCounted); k < end; k += kPerVector)
-      below -= (load<Lanes>(row + 2 * k) & Code::kMagnitude) < base;
+    for (const int end = std::min(cols, k + kCounted); k < end; k += kPerVector) below -= magnitudes(k) < base;
     for (int i = 0; i < kPerVector; i++) n_patches += below[i];
   }
-  return n_patches <= cols / 512 ? Base{uint32_t(base), n_patches} : widest_base(row, cols);
+  return n_patches <= cols / 512 ? Base{uint32_t(base), n_patches} : widest_base<C>(row, cols);
 }
 
-namespace {
-
 // A panel's plain words of a step, `stride` bytes apart, become shortened ones. at: the first's column.
+template <class C>
 void shorten(const uint8_t* words, int stride, const uint8_t* bases, int at, int panel, uint8_t* to, Tail& tail, int most_patches,
              Patch* patches) {
-  using Lane = Code::Lane;
+  using Lane = typename C::Lane;
   typedef Lane Lanes __attribute__((vector_size(16)));
-  constexpr Lane kNoCode = Code::kMagnitude & ~Code::kLargest;
   auto shorten_all = [&](auto code) __attribute__((always_inline)) {
-    for (int v = 0; v < Code::kWordBytes; v += 16) {
-      const Lanes last = code(Code::kWords, v);
+    for (int v = 0; v < C::kWordBytes; v += 16) {
+      const Lanes last = code(C::kWords, v);
 #pragma GCC unroll 16
-      for (int i = 0; i < Code::kWords; i++) store(to + Code::kWordBytes * i + v, code(i, v) | Code::carry(i, last));
+      for (int i = 0; i < C::kWords; i++) store(to + C::kWordBytes * i + v, code(i, v) | C::carry(i, last));
     }
   };
-  Lanes outside{};
+  Lanes above_all{};
   shorten_all([&](int i, int v) __attribute__((always_inline)) {
-    const Lanes x = load<Lanes>(words + stride * i + v), above = (x & Code::kMagnitude) - load<Lanes>(bases + v);
-    outside |= above;
-    return (x & Code::kSign) | above;
+    const Lanes x = load<Lanes>(words + stride * i + v), above = (x & C::kMagnitude) - load<Lanes>(bases + v);
+    above_all |= above;
+    return (x & C::kSign) | above;
   });
-  outside &= Lane(Code::kSign | kNoCode);
   Lane any = 0;
-  for (size_t i = 0; i < 16 / sizeof(Lane); i++) any |= outside[i];
-  if (!any) return;
+  for (size_t i = 0; i < 16 / sizeof(Lane); i++) any |= above_all[i];
+  if (any <= C::kLargest) return;
   shorten_all([&](int i, int v) {
-    const Lanes x = load<Lanes>(words + stride * i + v), above = (x & Code::kMagnitude) - load<Lanes>(bases + v);
-    return ((x & Code::kSign) | above) & Lanes(above <= Code::kLargest);
+    const Lanes x = load<Lanes>(words + stride * i + v), above = (x & C::kMagnitude) - load<Lanes>(bases + v);
+    return ((x & C::kSign) | above) & Lanes(above <= C::kLargest);
   });
-  for (int i = 0; i <= Code::kWords; i++)
-    for (int lane = 0; lane < Code::kLanesOfWord; lane++) {
+  for (int i = 0; i <= C::kWords; i++)
+    for (int lane = 0; lane < C::kLanesOfWord; lane++) {
       const Lane x = lane_at<Lane>(words + stride * i, lane);
-      if (Lane((x & Code::kMagnitude) - lane_at<Lane>(bases, lane)) <= Code::kLargest) continue;
+      if (Lane((x & C::kMagnitude) - lane_at<Lane>(bases, lane)) <= C::kLargest) continue;
       if (tail.n_patches + 1 >= most_patches) {
         tail.overflows = true;
         return;
       }
-      const int column = at + i * Code::kStepColumns + lane % Code::kStepColumns, row = panel * kLanes + lane / Code::kStepColumns;
+      const int column = at + i * C::kStepColumns + lane % C::kStepColumns, row = panel * kLanes + lane / C::kStepColumns;
       patches[tail.n_patches++] = {uint32_t(column * kGroup * kLanes + row), x};
     }
 }
 
+template <class C>
 void lay_shortened(const Matrix& m, const StoredRow* rows, uint8_t* group, int width, int begin, int end, Tail& tail) {
-  constexpr int kAtOnce = 4, kPlainSteps = Code::kWords + 1;
-  const Matrix plain{Pack::BF16, 1, kLanes, m.cols, nullptr};
-  const int stride = Code::kWordBytes * width;
+  constexpr int kAtOnce = 4, kPlainSteps = C::kWords + 1;
+  const Matrix plain{C::kPlain, 1, kLanes, m.cols, nullptr};
+  const int stride = C::kWordBytes * width;
   uint8_t* bases = tail.bytes.data();
   auto* patches = reinterpret_cast<Patch*>(bases + width * m.base_bytes());
   const int most_patches = int(m.patch_bytes() * width / sizeof(Patch));
-  alignas(64) uint8_t words[kAtOnce * kPlainSteps * kGroup * Code::kWordBytes];
+  alignas(64) uint8_t words[kAtOnce * kPlainSteps * kGroup * C::kWordBytes];
   for (int step = begin, stop; step < end; step = stop) {
     stop = std::min(step + kAtOnce, end);
     const int first = step * kPlainSteps;
-    lay_floats<Pack::BF16>(plain, rows, words - plain.step_offset(width, first), width, first, stop * kPlainSteps);
+    lay_floats<C::kPlain>(plain, rows, words - plain.step_offset(width, first), width, first, stop * kPlainSteps);
     const uint8_t* from = words;
     for (int s = step; s < stop; s++, from += stride * kPlainSteps)
       for (int p = 0; p < width; p++)
-        shorten(from + Code::kWordBytes * p, stride, bases + p * m.base_bytes(), s * Code::kColumns, p,
-                group + m.step_offset(width, s) + m.quant_bytes() * p, tail, most_patches, patches);
+        shorten<C>(from + C::kWordBytes * p, stride, bases + p * m.base_bytes(), s * C::kColumns, p,
+                   group + m.step_offset(width, s) + m.quant_bytes() * p, tail, most_patches, patches);
   }
 }
 
+template <class C>
 void lay_bases(const StoredRow* rows, int n_rows, int cols, uint8_t* to) {
   for (int r = 0; r < n_rows; r++) {
-    const auto base = Code::Lane(base_of(rows[r].blocks, cols).base);
-    for (int i = 0; i < Code::kStepColumns; i++, to += sizeof base) std::memcpy(to, &base, sizeof base);
+    const auto base = typename C::Lane(base_of<C>(rows[r].blocks, cols).base);
+    for (int i = 0; i < C::kStepColumns; i++, to += sizeof base) std::memcpy(to, &base, sizeof base);
   }
 }
 
@@ -392,7 +392,7 @@ void lay(Matrix m, const StoredRow* rows, uint8_t* group, int width, int begin, 
   if constexpr (kPack <= Pack::BF16) {
     lay_floats<kPack>(m, rows, group, width, begin, end);
   } else if constexpr (kPack < Pack::Q8_0) {
-    lay_shortened(m, rows, group, width, begin, end, tail);
+    lay_shortened<Code<kPack>>(m, rows, group, width, begin, end, tail);
   } else if constexpr (kPack == Pack::Q4_K || kPack == Pack::Q5_K || kPack == Pack::Q6_K) {
     for (int step = begin; step < end; step += 8) {
       for (int p = 0; p < width; p++) {
@@ -409,11 +409,16 @@ void lay(Matrix m, const StoredRow* rows, uint8_t* group, int width, int begin, 
 
 }  // namespace
 
+Base base_of(Pack pack, const uint8_t* row, int cols) {
+  return with_code(pack, [&](auto code) { return base_of<decltype(code)>(row, cols); });
+}
+
 int steps_at_once(Pack pack) {
   switch (pack) {
     case Pack::F16: return 32;  // of plain numbers, a line of a row
     case Pack::F32:
     case Pack::BF16: return 16;
+    case Pack::F32_28:
     case Pack::BF16_12: return 4;
     case Pack::Q4_K:
     case Pack::Q5_K:
@@ -430,7 +435,7 @@ void begin_tail(const Matrix& m, const StoredRow* rows, int width, Tail& tail) {
   if (m.pack == Pack::Q8R)
     for (int r = 0; r < n_rows; r++) std::memcpy(to + 4 * r, &rows[r].scale, 4);
   else if (m.shortened())
-    lay_bases(rows, n_rows, m.cols, to);
+    with_code(m.pack, [&](auto code) { lay_bases<decltype(code)>(rows, n_rows, m.cols, to); });
 }
 
 void lay_steps(const Matrix& m, const StoredRow* rows, uint8_t* to, int width, int begin, int end, Tail& tail) {
@@ -440,6 +445,7 @@ void lay_steps(const Matrix& m, const StoredRow* rows, uint8_t* to, int width, i
     case Pack::F32: return lay<Pack::F32>(m, rows, group, width, begin, end, tail);
     case Pack::F16: return lay<Pack::F16>(m, rows, group, width, begin, end, tail);
     case Pack::BF16: return lay<Pack::BF16>(m, rows, group, width, begin, end, tail);
+    case Pack::F32_28: return lay<Pack::F32_28>(m, rows, group, width, begin, end, tail);
     case Pack::BF16_12: return lay<Pack::BF16_12>(m, rows, group, width, begin, end, tail);
     case Pack::Q8_0: return lay<Pack::Q8_0>(m, rows, group, width, begin, end, tail);
     case Pack::Q8F: return lay<Pack::Q8F>(m, rows, group, width, begin, end, tail);

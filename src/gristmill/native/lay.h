@@ -41,12 +41,12 @@ struct Tail {
   bool overflows = false;  // it has no room for all patches: the group cannot be laid so
 };
 
-// Of a row of bfloat16: what its codes are less than its magnitudes, and for how many numbers there is no code.
+// Of a row of a type that is shortened: what its codes are less than its magnitudes, and for how many numbers there is no code.
 struct Base {
   uint32_t base;
   int n_patches;
 };
-Base base_of(const uint8_t* row, int cols);
+Base base_of(Pack pack, const uint8_t* row, int cols);
 
 // Steps that are laid at once; lay_steps begins at a multiple of it.
 int steps_at_once(Pack pack);

@@ -48,12 +48,16 @@ struct Partial {
 
   template <int P, int C>
   void get(int first, int column, F (&acc)[P][C]) const {
+#pragma GCC unroll 8
     for (int p = 0; p < P; p++)
+#pragma GCC unroll 32
       for (int c = 0; c < C; c++) acc[p][c] = f_load(sums[column + c] + (first + p) * kLanes);
   }
   template <int P, int C>
   void put(int first, int column, const F (&acc)[P][C]) {
+#pragma GCC unroll 8
     for (int p = 0; p < P; p++)
+#pragma GCC unroll 32
       for (int c = 0; c < C; c++) f_store(sums[column + c] + (first + p) * kLanes, acc[p][c]);
   }
 };
@@ -61,8 +65,10 @@ struct Partial {
 // The sums of P panels from `panel` on go to y; the matrix's last panel may be short.
 template <int P, int C>
 inline void put(const Matrix& w, const Columns& columns, int panel, int column, const F (&acc)[P][C]) {
+#pragma GCC unroll 32
   for (int c = 0; c < C; c++) {
     float* y = columns.column[column + c].y + columns.first_row + panel * kLanes;
+#pragma GCC unroll 8
     for (int p = 0; p < P; p++, y += kLanes) {
       unsigned left = unsigned(w.rows - (panel + p) * kLanes);
       if (left >= kLanes) f_store(y, acc[p][c]);
@@ -73,7 +79,9 @@ inline void put(const Matrix& w, const Columns& columns, int panel, int column, 
 
 template <int P, int C>
 inline void clear(F (&acc)[P][C]) {
+#pragma GCC unroll 8
   for (int p = 0; p < P; p++)
+#pragma GCC unroll 32
     for (int c = 0; c < C; c++) acc[p][c] = f_zero();
 }
 
@@ -104,11 +112,14 @@ inline void each_tile(int width, int column, int n, Visit& visit) {
   }
 }
 
+// At: activations are read anew for each product. Otherwise gcc keeps those of all panels in registers, and sums in memory.
 struct PlainF32 {
+  static constexpr Pack kShortened = Pack::F32_28;
   static constexpr int kBytes = kLanes * 4, kStep = 1, kParts = 1;
-  template <int Part>
+  template <int Part, bool At = false>
   static F step(F acc, const uint8_t* w, const Column& c, int k) {
-    return f_fma(f_load(reinterpret_cast<const float*>(w)), f_set(c.x[k]), acc);
+    const F number = f_load(reinterpret_cast<const float*>(w));
+    return At ? f_fma_at(number, c.x + k, acc) : f_fma(number, f_set(c.x[k]), acc);
   }
 };
 
@@ -121,8 +132,8 @@ struct PlainF16 {
 };
 
 // A pair of columns is one product of pairs or, in two parts, two of floats.
-// At: activations are read anew for each product of pairs. Otherwise gcc keeps those of all panels in registers, and sums in memory.
 struct PlainBf16 {
+  static constexpr Pack kShortened = Pack::BF16_12;
   static constexpr int kBytes = kLanes * 4, kStep = 2, kParts = kBf16Dot ? 1 : 2;
   template <int Part, bool At = false, class Acc>
   static Acc step(Acc acc, const uint8_t* w, const Column& c, int k) {
@@ -189,31 +200,29 @@ void plain_linear(const Matrix& w, int matrix, int panel, int panel_end, const C
 
 // ---- shortened numbers ----------------------------------------------------------------------------------------------
 
-// A panel's words of one shortened step as those of the type that they stand for.
-struct PlainWords {
-  typedef Code::Lane Word __attribute__((vector_size(Code::kWordBytes)));
-  Word word[Code::kWords + 1];
-
-  GRISTMILL_INLINE void expand(const uint8_t* q, const uint8_t* bases) {
-    const Word base = load(bases);
-    Word last{};
-#pragma GCC unroll 16
-    for (int i = 0; i < Code::kWords; i++) {
-      Word shortened = load(q + Code::kWordBytes * i);
-      last |= Code::carried(i, shortened);
-      word[i] = (shortened & Code::kKept) + base;
-    }
-    word[Code::kWords] = last + base;
-  }
-
-  static Word load(const uint8_t* p) {
+// Calls use(i, word) with a panel's words of one shortened step as those of the type that they stand for.
+template <class C, class Use>
+GRISTMILL_INLINE void each_plain_word(const uint8_t* q, const uint8_t* bases, Use use) {
+  typedef typename C::Lane Word __attribute__((vector_size(C::kWordBytes)));
+  auto load = [](const uint8_t* p) __attribute__((always_inline)) {
     Word v;
     std::memcpy(&v, p, sizeof v);
     return v;
+  };
+  const Word base = load(bases);
+  Word last{};
+#pragma GCC unroll 16
+  for (int i = 0; i < C::kWords; i++) {
+    const Word shortened = load(q + C::kWordBytes * i), word = (shortened & C::kKept) + base;
+    last |= C::carried(i, shortened);
+    use(i, reinterpret_cast<const uint8_t*>(&word));
   }
-};
+  last += base;
+  use(C::kWords, reinterpret_cast<const uint8_t*>(&last));
+}
 
 // The patches of a group, from some column on.
+template <class C>
 class Patches {
  public:
   Patches(const Matrix& w, const uint8_t* group, int width)
@@ -222,19 +231,19 @@ class Patches {
   // The first column of the step of the next one, or `end` where none comes before that.
   int before(int end) const {
     const int column = patch().column();
-    return column < end ? column / Code::kColumns * Code::kColumns : end;
+    return column < end ? column / C::kColumns * C::kColumns : end;
   }
   void go_to(int column) {
     while (patch().column() < column) next_ += sizeof(Patch);
   }
-  // Puts those of a panel before column k + kColumns into its words of columns from k on, which are `stride` bytes apart.
-  __attribute__((noinline)) void put(int k, int panel, uint8_t* words, int stride) const {
+  // Puts those of a panel before column k + kColumns into its words of columns from k on.
+  __attribute__((noinline)) void put(int k, int panel, uint8_t* words) const {
     const uint8_t* at = next_;
-    for (Patch p = patch(); p.column() < k + Code::kColumns; at += sizeof p, std::memcpy(&p, at, sizeof p)) {
+    for (Patch p = patch(); p.column() < k + C::kColumns; at += sizeof p, std::memcpy(&p, at, sizeof p)) {
       if (p.row() / kLanes != panel) continue;
-      const auto value = Code::Lane(p.value);
-      uint8_t* word = words + stride * ((p.column() - k) / Code::kStepColumns);
-      std::memcpy(word + sizeof value * Code::lane(p.row() % kLanes, p.column()), &value, sizeof value);
+      const auto value = typename C::Lane(p.value);
+      uint8_t* word = words + C::kWordBytes * ((p.column() - k) / C::kStepColumns);
+      std::memcpy(word + sizeof value * C::lane(p.row() % kLanes, p.column()), &value, sizeof value);
     }
   }
 
@@ -256,103 +265,111 @@ GRISTMILL_INLINE void each_index(Body body) {
   if constexpr (N > 3) body(std::integral_constant<int, 3>());
 }
 
-// All columns of a shortened weight with one tile of activations.
+// Columns k_begin .. k_end of a shortened weight with one tile of activations. Each tile takes words apart anew, in registers.
+template <class T>
 struct ShortenedVisit {
-  static constexpr int kBytes = Code::kWords * Code::kWordBytes;
+  using C = Code<T::kShortened>;
+  static constexpr int kBytes = C::kWords * C::kWordBytes;
   const Matrix& w;
-  const uint8_t* group;
-  int width, panel;
+  const uint8_t *steps, *bases;
+  Patches<C> patches;  // from k_begin on
+  int width, panel, k_begin, k_end;
   const Columns& columns;
+  Partial& partial;
+  Ahead ahead;
 
   template <int P, int N>
   void tile(int first, int column) {
     F acc[P][N];
-    clear<P, N>(acc);
-    const uint8_t* q = group + kBytes * first;
-    const uint8_t* bases = group + w.step_offset(width, w.n_steps()) + Code::kWordBytes * first;
+    if (k_begin) partial.get<P, N>(first, column, acc);
+    else clear<P, N>(acc);
+    const uint8_t *q = steps + kBytes * first, *base = bases + C::kWordBytes * first;
     const Column* x = columns.column + column;
-    const bool ask = kStreamsWait != Wait::Nowhere && P == kGroup && columns.n <= kFloatColumns;
-    Patches patch(w, group, width);
-    int k = 0;
-    auto add = [&](auto p, const PlainWords& words) __attribute__((always_inline)) {
-      auto add_part = [&](int i, auto part) __attribute__((always_inline)) {
-#pragma GCC unroll 16
-        for (int c = 0; c < N; c++)
-          acc[p][c] = PlainBf16::step<part, (N > 2)>(acc[p][c], reinterpret_cast<const uint8_t*>(&words.word[i]), x[c], k + i * Code::kStepColumns);
+    Patches<C> patch = patches;
+    int k = k_begin;
+    auto add = [&](auto p, int i, const uint8_t* word) __attribute__((always_inline)) {
+      auto add_part = [&](auto part) __attribute__((always_inline)) {
+#pragma GCC unroll 32
+        for (int c = 0; c < N; c++) acc[p][c] = T::template step<part, (N > 2)>(acc[p][c], word, x[c], k + i * C::kStepColumns);
       };
-#pragma GCC unroll 16
-      for (int i = 0; i <= Code::kWords; i++) {
-        add_part(i, std::integral_constant<int, 0>());
-        if constexpr (PlainBf16::kParts == 2) add_part(i, std::integral_constant<int, 1>());
-      }
+      add_part(std::integral_constant<int, 0>());
+      if constexpr (T::kParts == 2) add_part(std::integral_constant<int, 1>());
     };
     auto add_expanded = [&](auto p) __attribute__((always_inline)) {
-      PlainWords words;
-      words.expand(q + kBytes * p, bases + Code::kWordBytes * p);
-      add(p, words);
+      each_plain_word<C>(q + kBytes * p, base + C::kWordBytes * p,
+                         [&](int i, const uint8_t* word) __attribute__((always_inline)) { add(p, i, word); });
     };
     auto add_patched = [&](auto p) __attribute__((always_inline)) {
-      PlainWords words;
-      words.expand(q + kBytes * p, bases + Code::kWordBytes * p);
-      patch.put(k, first + p, reinterpret_cast<uint8_t*>(words.word), Code::kWordBytes);
-      add(p, words);
+      alignas(64) uint8_t words[C::kWords + 1][C::kWordBytes];
+      each_plain_word<C>(q + kBytes * p, base + C::kWordBytes * p,
+                         [&](int i, const uint8_t* word) __attribute__((always_inline)) { std::memcpy(words[i], word, C::kWordBytes); });
+      patch.put(k, first + p, words[0]);
+#pragma GCC unroll 16
+      for (int i = 0; i <= C::kWords; i++) add(p, i, words[i]);
     };
-    for (;; k += Code::kColumns, q += kBytes * width) {
-      for (const int stop = patch.before(w.cols); k < stop; k += Code::kColumns, q += kBytes * width) {
-        if (ask) ask_for_stream<kBytes * P>(q);
+    for (;; k += C::kColumns, q += kBytes * width) {
+      for (const int stop = patch.before(k_end); k < stop; k += C::kColumns, q += kBytes * width) {
+        if (ahead.lines) ahead.fetch();
+        else if (kStreamsWait != Wait::Nowhere && P == kGroup) ask_for_stream<kBytes * P>(q);
         each_index<P>(add_expanded);
       }
-      if (k >= w.cols) break;
+      if (k >= k_end) break;
       each_index<P>(add_patched);
-      patch.go_to(k + Code::kColumns);
+      patch.go_to(k + C::kColumns);
     }
-    put<P, N>(w, columns, panel + first, column, acc);
+    if (k_end < w.cols) partial.put<P, N>(first, column, acc);
+    else put<P, N>(w, columns, panel + first, column, acc);
   }
 };
 
-// Columns begin .. end of a shortened group as steps of the type that it stands for.
-void expand_shortened(const Matrix& w, const uint8_t* group, int width, int begin, int end, uint8_t* to) {
-  const uint8_t *q = group + w.step_offset(width, begin / Code::kColumns), *bases = group + w.step_offset(width, w.n_steps());
-  Patches patches(w, group, width);
-  patches.go_to(begin);
-  for (int k = begin; k < end; k += Code::kColumns, to += (Code::kWords + 1) * Code::kWordBytes * width) {
-    for (int p = 0; p < width; p++, q += Code::kWords * Code::kWordBytes) {
-      PlainWords words;
-      words.expand(q, bases + Code::kWordBytes * p);
-#pragma GCC unroll 16
-      for (int i = 0; i <= Code::kWords; i++) std::memcpy(to + Code::kWordBytes * (i * width + p), &words.word[i], Code::kWordBytes);
-    }
-    if (patches.before(end) > k) continue;
-    for (int p = 0; p < width; p++) patches.put(k, p, to + Code::kWordBytes * p, Code::kWordBytes * width);
-    patches.go_to(k + Code::kColumns);
+// With up to so many columns a group is one stream. More of them share what is taken apart: tiles of one panel, and as many
+// columns as there are accumulators for, where there are some.
+constexpr bool kWideTiles = kFloatTile >= 8;
+constexpr int kStreamedColumns = kWideTiles ? 4 : kFloatColumns;
+
+template <int Most, class Visit>
+inline void each_wide_tile(int width, int column, int n, Visit& visit) {
+  if constexpr (!kWideTiles || Most <= kStreamedColumns) {
+    each_tile<kFloatTile, kStreamedColumns>(width, column, n, visit);
+  } else {
+    for (; n - column >= Most; column += Most) each_panel<Most, Most>(width, column, visit);
+    each_wide_tile<Most - (Most > 8 ? 8 : 1)>(width, column, n, visit);
   }
 }
 
-// Many columns share what is expanded once. A function of its own: inlined into the next, gcc keeps its sums in memory.
-__attribute__((noinline)) void expanded_linear(const Matrix& w, int matrix, int panel, int panel_end, const Columns& all) {
-  constexpr int kSteps = 256, kStretch = kSteps * Code::kStepColumns;
-  alignas(64) uint8_t expanded[kSteps * kGroup * Code::kWordBytes];
+// How often tiles pass over a stretch.
+struct Passes {
+  int n = 0;
+  template <int P, int N>
+  void tile(int, int) { n++; }
+};
+
+template <class T>
+void shortened_linear(const Matrix& w, int matrix, int panel, int panel_end, const Columns& all) {
+  using C = Code<T::kShortened>;
+  constexpr int kStretch = 256;  // of columns: a group's share of them stays in the cache
   Partial partial;
   for (; panel < panel_end; panel += kGroup) {
+    const uint8_t *group = w.group(matrix, panel);
     const int width = w.group_width(panel);
+    const uint8_t* bases = group + w.step_offset(width, w.n_steps());
     for (int column = 0; column < all.n; column += kColumnsAtOnce) {
       Columns columns = all.some(column, kColumnsAtOnce, 0);
+      const bool many = columns.n > kStreamedColumns;
+      const int stretch = many ? kStretch : w.cols;
+      Passes passes;
+      each_wide_tile<kFloatTile>(width, 0, columns.n, passes);
+      Patches<C> patches(w, group, width);
       for (int k = 0, end; k < w.cols; k = end) {
-        end = w.cols - k > kStretch ? k + kStretch : w.cols;
-        expand_shortened(w, w.group(matrix, panel), width, k, end, expanded);
-        PlainVisit<PlainBf16> visit{w, expanded, width, panel, k, end, columns, partial};
-        each_tile<kFloatTile, kFloatColumns>(width, 0, columns.n, visit);
+        end = w.cols - k > stretch ? k + stretch : w.cols;
+        const uint8_t *steps = group + w.step_offset(width, k / C::kColumns), *next = group + w.step_offset(width, end / C::kColumns);
+        const int n_steps = (end - k) / C::kColumns * passes.n;
+        patches.go_to(k);
+        ShortenedVisit<T> visit{w, steps, bases, patches, width, panel, k, end, columns, partial,
+                                Ahead{next, many ? int((next - steps) / 64 / n_steps) + 1 : 0}};
+        each_wide_tile<kFloatTile>(width, 0, columns.n, visit);
       }
     }
-  }
-}
-
-// Few columns take words apart in registers, as often as there are tiles.
-void shortened_linear(const Matrix& w, int matrix, int panel, int panel_end, const Columns& columns) {
-  if (columns.n > 4 * kFloatColumns) return expanded_linear(w, matrix, panel, panel_end, columns);
-  for (; panel < panel_end; panel += kGroup) {
-    ShortenedVisit visit{w, w.group(matrix, panel), w.group_width(panel), panel, columns};
-    each_tile<kFloatTile, kFloatColumns>(visit.width, 0, columns.n, visit);
   }
 }
 

@@ -12,7 +12,7 @@
 //   F32          1 column    16 float
 //   F16          1 column    16 half
 //   BF16         2 columns   16 x 2 bfloat16
-//   BF16_12      see shortened.h
+//   F32_28, BF16_12: see shortened.h
 //   Q8_0         32 columns  8 sets                                   16 half
 //   Q8F          32          8 sets                                   16 float
 //   Q8R          32          8 sets                                   none: 16 float a panel, see below
@@ -30,14 +30,14 @@
 // in which a kernel for one sequence reads it (blocked_impl.h: set_at). Before every eighth step of the K types stand the
 // scales of scales of each panel: Q6_K 16 half d, Q4_K and Q5_K 16 half d, 16 half dmin and the minima of the eight steps as
 // two sets, which are multiplied by the sums of activations as quants are by activations. After the last step of Q8R stand
-// the scales of each panel's rows, 16 float; after that of BF16_12 each panel's bases, a word, then the group's patches.
+// the scales of each panel's rows, 16 float; after that of shortened types each panel's bases, a word, then the group's patches.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 
 namespace gristmill {
 
-enum class Pack : int { F32, F16, BF16, BF16_12, Q8_0, Q8F, Q8R, Q4_0, Q4_K, Q5_K, Q6_K, MXFP4, kCount };
+enum class Pack : int { F32, F16, BF16, F32_28, BF16_12, Q8_0, Q8F, Q8R, Q4_0, Q4_K, Q5_K, Q6_K, MXFP4, kCount };
 
 // Which of a panel's sets is the k-th of nibbles.
 constexpr int nibble_set(Pack pack, int k) { return pack == Pack::Q5_K ? k + 1 : pack == Pack::Q6_K ? k + 1 + k / 2 : k; }
@@ -56,9 +56,9 @@ struct Matrix {
   int zero = 0;               // what stands for 0 in the bytes of Q8, as its kernel wants it: 0 or 128
 
   bool blocked() const { return pack >= Pack::Q8_0; }
-  bool shortened() const { return pack == Pack::BF16_12; }
+  bool shortened() const { return pack == Pack::F32_28 || pack == Pack::BF16_12; }
   // The type whose numbers these are.
-  Pack plain() const { return shortened() ? Pack::BF16 : pack; }
+  Pack plain() const { return pack == Pack::F32_28 ? Pack::F32 : pack == Pack::BF16_12 ? Pack::BF16 : pack; }
   bool super() const { return super_bytes() > 0; }  // has scales of scales; activations then share theirs in as many steps
   int n_panels() const { return (rows + kLanes - 1) / kLanes; }
   int n_steps() const {
@@ -66,6 +66,7 @@ struct Matrix {
       case Pack::F32:
       case Pack::F16: return cols;
       case Pack::BF16: return (cols + 1) / 2;
+      case Pack::F32_28:
       case Pack::BF16_12: return cols / 8;
       default: return cols / kBlock;
     }
@@ -76,6 +77,7 @@ struct Matrix {
       case Pack::F16: return 32;
       case Pack::F32:
       case Pack::BF16: return 64;
+      case Pack::F32_28: return 7 * 64;
       case Pack::BF16_12: return 3 * 64;
       case Pack::Q8_0:
       case Pack::Q8F:
@@ -142,7 +144,7 @@ struct alignas(64) WideBlock {
 };
 
 // One row of activations as the float kernels read it, and where its results go.
-constexpr int kBesideBf16 = 32;  // numbers between the bfloat16 of two rows: rows a power of two apart would share cache sets
+constexpr int kBesideF32 = 16, kBesideBf16 = 32;  // numbers between two rows: those a power of two apart would share cache sets
 struct Column {
   const float* x;          // float32 [cols]
   const uint16_t* bf16;    // bfloat16 [cols rounded up to even], zero beyond; where Kernels::bf16_step is 2

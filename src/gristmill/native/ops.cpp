@@ -69,12 +69,14 @@ int Ops::tile_columns(int n, const Linear& w) const {
 }
 
 void Ops::prepare(const float* x, const int* rows, int n_columns, int tile_columns, const Linear& w, Activations& out) {
-  int n = w.cols(), n_pairs = (n + 1) / 2, n_bf16 = n_pairs * 2 + kBesideBf16, n_blocks = n / kBlock;
-  bool int8[2] = {}, bf16 = false, wide = tile_columns == kWideRows;
+  int n = w.cols(), n_f32 = n + kBesideF32, n_bf16 = (n + 1) / 2 * 2 + kBesideBf16, n_blocks = n / kBlock;
+  bool int8[2] = {}, bf16 = false, f32 = false, wide = tile_columns == kWideRows;
   for (const auto& part : w.parts) {
+    const bool pairs = part->matrix.plain() == Pack::BF16 && kernels_->bf16_step == 2;
     if (part->matrix.blocked()) int8[part->matrix.super()] = true;
-    bf16 |= part->matrix.plain() == Pack::BF16 && kernels_->bf16_step == 2;
+    else (pairs ? bf16 : f32) = true;
   }
+  f32 &= n_columns > kTileColumns;  // fewer lie well enough where they are
   size_t n_tiles = size_t(n_columns + tile_columns - 1) / tile_columns;
   for (int super = 0; super < 2; super++) {
     auto& [blocks, wides] = out.int8[super];
@@ -82,6 +84,7 @@ void Ops::prepare(const float* x, const int* rows, int n_columns, int tile_colum
     else if (int8[super]) blocks.resize(std::max(blocks.size(), n_tiles * n_blocks));
   }
   out.tile_columns = tile_columns;
+  if (f32) out.f32.resize(std::max(out.f32.size(), size_t(n_columns) * n_f32));
   if (bf16) out.bf16.resize(std::max(out.bf16.size(), size_t(n_columns) * n_bf16));
   out.columns.resize(n_columns);
   auto put = [&](int i) {
@@ -101,9 +104,10 @@ void Ops::prepare(const float* x, const int* rows, int n_columns, int tile_colum
       if (n % 2) y[n] = 0;
       c.bf16 = y;
     }
+    if (f32) c.x = std::copy_n(c.x, n, out.f32.data() + size_t(i) * n_f32) - n;
   };
   // A thread takes a whole tile: its columns share cache lines.
-  for_rows(int(n_tiles), int8[0] || int8[1] || bf16 ? int64_t(n) * tile_columns : 0, [&](int tile) {
+  for_rows(int(n_tiles), int8[0] || int8[1] || bf16 || f32 ? int64_t(n) * tile_columns : 0, [&](int tile) {
     for (int i = tile * tile_columns; i < std::min((tile + 1) * tile_columns, n_columns); i++) put(i);
   });
 }

@@ -138,6 +138,7 @@ class Ops {
       std::vector<WideBlock> wide;  // instead of blocks, where tile_columns is kWideRows
     };
     Int8 int8[2];  // [Matrix::super()]
+    std::vector<float> f32;
     std::vector<uint16_t> bf16;
     std::vector<Column> columns;
     int tile_columns = kTileColumns;

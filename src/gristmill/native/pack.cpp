@@ -252,13 +252,15 @@ bool pack_groups(const Job& job, int begin, int end, const Kernels& kernels) {
 // where others prove them wrong, it is laid again.
 Pack shortened(const SourceWeight& weight, Pack plain) {
   constexpr int kRows = 64;
-  if (plain != Pack::BF16 || !weight.shorten || weight.cols % Code::kColumns) return plain;
-  const Matrix m{Pack::BF16_12, weight.n_matrices, weight.rows, weight.cols, nullptr};
+  if ((plain != Pack::F32 && plain != Pack::BF16) || !weight.shorten) return plain;
+  const Pack pack = plain == Pack::F32 ? Pack::F32_28 : Pack::BF16_12;
+  if (weight.cols % with_code(pack, [](auto code) { return code.kColumns; })) return plain;
+  const Matrix m{pack, weight.n_matrices, weight.rows, weight.cols, nullptr};
   const int64_t n_rows = int64_t(weight.n_matrices) * weight.stored_rows, looked_at = std::min(n_rows, int64_t(kRows));
   const size_t row_bytes = size_t(weight.cols) * source_block_bytes(weight.source);
   int64_t n_patches = 0;
   for (int64_t i = 0; i < looked_at; i++)
-    n_patches += base_of(weight.data + row_bytes * size_t(i * n_rows / looked_at), weight.cols).n_patches;
+    n_patches += base_of(pack, weight.data + row_bytes * size_t(i * n_rows / looked_at), weight.cols).n_patches;
   const int64_t room = int64_t(m.patch_bytes() / sizeof(Patch)) * looked_at / kLanes;  // as much as so many rows have
   return n_patches * 2 <= room ? m.pack : plain;
 }
@@ -377,26 +379,28 @@ float unpack_one(const Matrix& m, const Place<const uint8_t>& at, const uint8_t*
   }
 }
 
+template <class C>
 void unpack_shortened(const Matrix& m, const uint8_t* group, int width, int in_group, int r, float* out) {
-  using Lane = Code::Lane;
+  using Lane = typename C::Lane;
   const uint8_t* tail = group + m.step_offset(width, m.n_steps());
   auto at = [&](const uint8_t* word, int lane) {
     Lane v;
     std::memcpy(&v, word + sizeof(Lane) * lane, sizeof v);
     return v;
   };
-  const Lane base = at(tail + m.base_bytes() * in_group, Code::lane(r, 0));
+  auto float_of = [](Lane bits) { return float_of_bits(uint32_t(bits) << (32 - 8 * sizeof bits)); };
+  const Lane base = at(tail + m.base_bytes() * in_group, C::lane(r, 0));
   for (int k = 0; k < m.cols; k++) {
-    const uint8_t* words = group + m.step_offset(width, k / Code::kColumns) + m.quant_bytes() * in_group;
-    const int word = k % Code::kColumns / Code::kStepColumns, lane = Code::lane(r, k);
+    const uint8_t* words = group + m.step_offset(width, k / C::kColumns) + m.quant_bytes() * in_group;
+    const int word = k % C::kColumns / C::kStepColumns, lane = C::lane(r, k);
     Lane code = 0;
-    if (word < Code::kWords) code = at(words + Code::kWordBytes * word, lane) & Code::kKept;
-    else for (int i = 0; i < Code::kWords; i++) code |= Code::carried(i, at(words + Code::kWordBytes * i, lane));
-    out[k] = bf16_to_float(Lane(code + base));
+    if (word < C::kWords) code = at(words + C::kWordBytes * word, lane) & C::kKept;
+    else for (int i = 0; i < C::kWords; i++) code |= C::carried(i, at(words + C::kWordBytes * i, lane));
+    out[k] = float_of(Lane(code + base));
   }
   const uint8_t* patches = tail + m.base_bytes() * width;
   for (Patch p; std::memcpy(&p, patches, sizeof p), p.place != kNowhere; patches += sizeof p)
-    if (p.row() == in_group * kLanes + r) out[p.column()] = bf16_to_float(uint16_t(p.value));
+    if (p.row() == in_group * kLanes + r) out[p.column()] = float_of(Lane(p.value));
 }
 
 }  // namespace
@@ -404,7 +408,8 @@ void unpack_shortened(const Matrix& m, const uint8_t* group, int width, int in_g
 void unpack_row(const Matrix& m, int matrix, int row, float* out) {
   int panel = row / kLanes, r = row % kLanes, width = m.group_width(panel);
   const uint8_t* group = m.group(matrix, panel);
-  if (m.shortened()) return unpack_shortened(m, group, width, panel % kGroup, r, out);
+  if (m.shortened())
+    return with_code(m.pack, [&](auto code) { unpack_shortened<decltype(code)>(m, group, width, panel % kGroup, r, out); });
   const uint8_t* row_scales = group + m.step_offset(width, m.n_steps()) + m.tail_bytes() * (panel % kGroup);
   for (int step = 0; step < m.n_steps(); step++) {
     Place<const uint8_t> at = place(m, group, width, panel % kGroup, step);

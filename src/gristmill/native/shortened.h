@@ -1,9 +1,13 @@
-// Bfloat16 in 12 bits, without loss. Where a row's numbers lie within a factor of 2^15 of one another, all but a few, four bits say
-// which power of two a number has, and bfloat16 spends eight on it. What three words spare carries a fourth.
+// Floats in fewer bits, without loss. Where a row's numbers lie within a factor of 2^15 of one another, all but a few, four bits say
+// which power of two a number has, and their types spend eight on it. What the words of a panel in some steps spare carries another:
 //
-// A word is what bfloat16 takes for a panel in a step, 16 rows x 2 columns (matrix.h), lane by lane. A lane's code is the number's
-// sign and its magnitude less the row's base, magnitudes taken as whole numbers. Those that do not fit are patches: they are written
-// over what their code 0 became.
+//   type       kept as    words that carry one more          bits a number
+//   float      F32_28     7, each 1 column                   28
+//   bfloat16   BF16_12    3, each 2 columns                  12
+//
+// A word is what the type itself takes for a panel in a step (matrix.h), lane by lane. A lane's code is the number's sign and its
+// magnitude less the row's base, magnitudes taken as whole numbers. Those that do not fit are patches: they are written over what
+// their code 0 became.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -12,13 +16,34 @@
 
 namespace gristmill {
 
-struct Code {
+// A type's numbers as whole ones.
+template <Pack kPack>
+struct Bits;
+template <>
+struct Bits<Pack::F32_28> {
+  using Lane = uint32_t;
+  using SignedLane = int32_t;
+  static constexpr Pack kPlain = Pack::F32;
+  static constexpr int kMantissa = 23, kStepColumns = 1;
+};
+template <>
+struct Bits<Pack::BF16_12> {
   using Lane = uint16_t;
-  static constexpr int kMantissa = 7, kSpare = 4, kLow = kMantissa + 4;  // spare bits are between magnitude and sign, from kLow on
-  static constexpr int kWords = (kLow + 1) / kSpare;                     // stored for kWords + 1
-  static constexpr int kStepColumns = 2, kColumns = (kWords + 1) * kStepColumns;
+  using SignedLane = int16_t;
+  static constexpr Pack kPlain = Pack::BF16;
+  static constexpr int kMantissa = 7, kStepColumns = 2;
+};
+
+template <Pack kPack>
+struct Code : Bits<kPack> {
+  using typename Bits<kPack>::Lane;
+  using Bits<kPack>::kStepColumns;
+  static constexpr int kSpare = 4, kLow = Bits<kPack>::kMantissa + 4;  // spare bits are between magnitude and sign, from kLow on
+  static constexpr int kWords = (kLow + 1) / kSpare;                   // stored for kWords + 1
+  static constexpr int kColumns = (kWords + 1) * kStepColumns;
   static constexpr int kLanesOfWord = kLanes * kStepColumns, kWordBytes = kLanesOfWord * int(sizeof(Lane));
-  static constexpr Lane kSign = 0x8000, kMagnitude = 0x7fff, kLargest = (1 << kLow) - 1;  // kLargest: code of a magnitude
+  static constexpr Lane kSign = Lane(Lane(1) << (kLow + kSpare)), kMagnitude = Lane(kSign - 1);
+  static constexpr Lane kLargest = Lane((Lane(1) << kLow) - 1);  // code of a magnitude
   static constexpr Lane kKept = kSign | kLargest, kCarried = (1 << kSpare) - 1;
 
   // Which lane of its word a number of column k has.
@@ -38,7 +63,7 @@ struct Code {
     return ((whole >> (i * kSpare)) & kCarried) << kLow;
   }
 };
-static_assert(Code::kWords == 3);
+static_assert(Code<Pack::F32_28>::kWords == 7 && Code<Pack::BF16_12>::kWords == 3);
 
 // A number that has no code. They stand in the order of their steps; after the last one comes a place of kNowhere.
 struct Patch {
@@ -49,5 +74,11 @@ struct Patch {
   int row() const { return int(place % (kGroup * kLanes)); }
 };
 constexpr uint32_t kNowhere = UINT32_MAX;
+
+// Calls body with the Code of a type that is shortened.
+template <class Body>
+auto with_code(Pack pack, Body body) {
+  return pack == Pack::F32_28 ? body(Code<Pack::F32_28>()) : body(Code<Pack::BF16_12>());
+}
 
 }  // namespace gristmill

@@ -32,6 +32,11 @@ inline F f_sub(F a, F b) { return _mm512_sub_ps(a, b); }
 inline F f_mul(F a, F b) { return _mm512_mul_ps(a, b); }
 inline F f_div(F a, F b) { return _mm512_div_ps(a, b); }
 inline F f_fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }    // a b + c
+// The same with one number for all lanes, which is read anew each time and takes no register.
+inline F f_fma_at(F a, const float* b, F c) {
+  asm("vfmadd231ps %2%{1to16%}, %1, %0" : "+v"(c) : "v"(a), "m"(*b));
+  return c;
+}
 inline F f_fnma(F a, F b, F c) { return _mm512_fnmadd_ps(a, b, c); }  // c - a b
 inline F f_max(F a, F b) { return _mm512_max_ps(a, b); }
 inline F f_min(F a, F b) { return _mm512_min_ps(a, b); }

@@ -53,6 +53,7 @@ inline F f_sub(F a, F b) { return f_parts([&](int i) { return vsubq_f32(a.v[i], 
 inline F f_mul(F a, F b) { return f_parts([&](int i) { return vmulq_f32(a.v[i], b.v[i]); }); }
 inline F f_div(F a, F b) { return f_parts([&](int i) { return vdivq_f32(a.v[i], b.v[i]); }); }
 inline F f_fma(F a, F b, F c) { return f_parts([&](int i) { return vfmaq_f32(c.v[i], a.v[i], b.v[i]); }); }
+inline F f_fma_at(F a, const float* b, F c) { return f_fma(a, f_set(*b), c); }
 inline F f_fnma(F a, F b, F c) { return f_parts([&](int i) { return vfmsq_f32(c.v[i], a.v[i], b.v[i]); }); }
 inline F f_max(F a, F b) { return f_parts([&](int i) { return vmaxq_f32(a.v[i], b.v[i]); }); }
 inline F f_min(F a, F b) { return f_parts([&](int i) { return vminq_f32(a.v[i], b.v[i]); }); }

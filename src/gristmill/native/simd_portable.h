@@ -49,6 +49,7 @@ inline F f_sub(F a, F b) { return a - b; }
 inline F f_mul(F a, F b) { return a * b; }
 inline F f_div(F a, F b) { return a / b; }
 inline F f_fma(F a, F b, F c) { return a * b + c; }
+inline F f_fma_at(F a, const float* b, F c) { return f_fma(a, f_set(*b), c); }
 inline F f_fnma(F a, F b, F c) { return c - a * b; }
 inline F f_max(F a, F b) { return a > b ? a : b; }
 inline F f_min(F a, F b) { return a < b ? a : b; }

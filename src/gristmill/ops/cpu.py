@@ -35,7 +35,7 @@ class CpuOps:
     n_exact    matrices of blocked types with up to so many elements are kept as float32, and floats of that size are
                not quantized: too small to gain speed from int8 activations, and the models that have such matrices
                lose the most by them
-    n_as_stored  matrices of bfloat16 with up to so many elements are read as they are; larger ones are kept in 12 bits
+    n_as_stored  matrices of floats with up to so many elements are read as they are; larger ones are kept in fewer bits
                a number, without loss, where nearly all of their numbers allow that: memory is what they wait for
     """
 
@@ -107,8 +107,9 @@ class CpuOps:
         )
 
     def _shortens(self, weight: Weight, n_elements: int) -> bool:
-        """Whether its numbers may be kept in fewer bits. AMX multiplies words where they lie."""
-        return weight.qtype is QType.BF16 and n_elements > self._n_as_stored and self.isa != "amx"
+        """Whether its numbers may be kept in fewer bits. AMX multiplies words of bfloat16 where they lie."""
+        shorter = (QType.F32,) if self.isa == "amx" else (QType.F32, QType.BF16)
+        return weight.qtype in shorter and n_elements > self._n_as_stored
 
     def _has_kernel(self, weight: Weight) -> bool:
         """Whether the weight is packed as it is (or as Q8_0) rather than as float32."""
