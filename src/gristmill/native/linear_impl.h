@@ -115,6 +115,8 @@ inline void each_tile(int width, int column, int n, Visit& visit) {
 // At: activations are read anew for each product. Otherwise gcc keeps those of all panels in registers, and sums in memory.
 struct PlainF32 {
   static constexpr Pack kShortened = Pack::F32_28;
+  using Number = float;  // of activations
+  static const Number* numbers(const Column& c) { return c.x; }
   static constexpr int kBytes = kLanes * 4, kStep = 1, kParts = 1;
   template <int Part, bool At = false>
   static F step(F acc, const uint8_t* w, const Column& c, int k) {
@@ -134,6 +136,8 @@ struct PlainF16 {
 // A pair of columns is one product of pairs or, in two parts, two of floats.
 struct PlainBf16 {
   static constexpr Pack kShortened = Pack::BF16_12;
+  using Number = std::conditional_t<kBf16Dot, uint16_t, float>;
+  static const Number* numbers(const Column& c) { return static_cast<const Number*>(kBf16Dot ? static_cast<const void*>(c.bf16) : c.x); }
   static constexpr int kBytes = kLanes * 4, kStep = 2, kParts = kBf16Dot ? 1 : 2;
   template <int Part, bool At = false, class Acc>
   static Acc step(Acc acc, const uint8_t* w, const Column& c, int k) {
@@ -265,6 +269,8 @@ GRISTMILL_INLINE void each_index(Body body) {
   if constexpr (N > 3) body(std::integral_constant<int, 3>());
 }
 
+constexpr int kShortenedStretch = 256;  // of columns: a group's share of them stays in the cache
+
 // Columns k_begin .. k_end of a shortened weight with one tile of activations. Each tile takes words apart anew, in registers.
 template <class T>
 struct ShortenedVisit {
@@ -309,6 +315,7 @@ struct ShortenedVisit {
     };
     for (;; k += C::kColumns, q += kBytes * width) {
       for (const int stop = patch.before(k_end); k < stop; k += C::kColumns, q += kBytes * width) {
+        if constexpr (P == 1 && N > 8) ask_for_next<N>(column, first * (kShortenedStretch / C::kColumns) + (k - k_begin) / C::kColumns);
         if (ahead.lines) ahead.fetch();
         else if (kStreamsWait != Wait::Nowhere && P == kGroup) ask_for_stream<kBytes * P>(q);
         each_index<P>(add_expanded);
@@ -319,6 +326,15 @@ struct ShortenedVisit {
     }
     if (k_end < w.cols) partial.put<P, N>(first, column, acc);
     else put<P, N>(w, columns, panel + first, column, acc);
+  }
+
+  // While a tile passes over all panels, the next one's activations come nearer: in each step a quarter of a row's stretch.
+  template <int N>
+  GRISTMILL_INLINE void ask_for_next(int column, int step) const {
+    constexpr int kQuarter = kShortenedStretch / 4;
+    const int next = column + N + step / 4;
+    if (step / 4 >= N || next >= columns.n) return;
+    ask_for<kQuarter * sizeof(typename T::Number), 3>(T::numbers(columns.column[next]) + k_begin + step % 4 * kQuarter, 0);
   }
 };
 
@@ -347,7 +363,6 @@ struct Passes {
 template <class T>
 void shortened_linear(const Matrix& w, int matrix, int panel, int panel_end, const Columns& all) {
   using C = Code<T::kShortened>;
-  constexpr int kStretch = 256;  // of columns: a group's share of them stays in the cache
   Partial partial;
   for (; panel < panel_end; panel += kGroup) {
     const uint8_t *group = w.group(matrix, panel);
@@ -356,7 +371,7 @@ void shortened_linear(const Matrix& w, int matrix, int panel, int panel_end, con
     for (int column = 0; column < all.n; column += kColumnsAtOnce) {
       Columns columns = all.some(column, kColumnsAtOnce, 0);
       const bool many = columns.n > kStreamedColumns;
-      const int stretch = many ? kStretch : w.cols;
+      const int stretch = many ? kShortenedStretch : w.cols;
       Passes passes;
       each_wide_tile<kFloatTile>(width, 0, columns.n, passes);
       Patches<C> patches(w, group, width);

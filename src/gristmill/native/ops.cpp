@@ -72,11 +72,12 @@ void Ops::prepare(const float* x, const int* rows, int n_columns, int tile_colum
   int n = w.cols(), n_f32 = n + kBesideF32, n_bf16 = (n + 1) / 2 * 2 + kBesideBf16, n_blocks = n / kBlock;
   bool int8[2] = {}, bf16 = false, f32 = false, wide = tile_columns == kWideRows;
   for (const auto& part : w.parts) {
-    const bool pairs = part->matrix.plain() == Pack::BF16 && kernels_->bf16_step == 2;
-    if (part->matrix.blocked()) int8[part->matrix.super()] = true;
-    else (pairs ? bf16 : f32) = true;
+    const Matrix& m = part->matrix;
+    const bool pairs = m.plain() == Pack::BF16 && kernels_->bf16_step == 2;
+    if (m.blocked()) int8[m.super()] = true;
+    bf16 |= pairs;
+    f32 |= m.shortened() && !pairs && n_columns > kTileColumns;  // tiles of many columns: their rows' sets matter
   }
-  f32 &= n_columns > kTileColumns;  // fewer lie well enough where they are
   size_t n_tiles = size_t(n_columns + tile_columns - 1) / tile_columns;
   for (int super = 0; super < 2; super++) {
     auto& [blocks, wides] = out.int8[super];
