@@ -317,9 +317,10 @@ void attention_finish(const float* total, int n, float* y);
 
 constexpr Kernels kKernels = {
     kIsa,
-    {plain_linear<PlainF32>, plain_linear<PlainF16>, plain_linear<PlainBf16>, shortened_linear<PlainF32>, shortened_linear<PlainBf16>, blocked_linear<TypeQ8_0>,
-     blocked_linear<TypeQ8F>, blocked_linear<TypeQ8R>, blocked_linear<TypeQ4_0>, blocked_linear<TypeQ4_K>,
-     blocked_linear<TypeQ5_K>, blocked_linear<TypeQ6_K>, blocked_linear<TypeMxfp4>},
+    {plain_linear<PlainF32>, plain_linear<PlainF16>, plain_linear<PlainBf16>, shortened_linear<PlainF32>,
+     shortened_linear<PlainBf16>, blocked_linear<TypeQ8_0>, blocked_linear<TypeQ8F>, blocked_linear<TypeQ8R>,
+     blocked_linear<TypeQ4_0>, blocked_linear<TypeQ4_K>, blocked_linear<TypeQ5_K>, blocked_linear<TypeQ6_K>,
+     blocked_linear<TypeMxfp4>},
     quantize_tile<ActivationBlock>, nullptr, quantize, quantize_row, quantize_q8_0, to_bf16, rms_norm, swiglu, add, scaled_add, rotate, argmax, weigh,
     weight_at_least, to_half, from_half, 128, kBf16Dot ? 2 : 1,
     attention_queries, attention_segment, attention_fold, attention_finish, &kPeaks, &kFits,

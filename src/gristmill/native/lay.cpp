@@ -295,7 +295,7 @@ Base widest_base(const uint8_t* row, int cols) {
 // As few powers of two below the largest number are left out as can be; where that is many numbers, large ones may go instead.
 template <class C>
 Base base_of(const uint8_t* row, int cols) {
-  using Lane = typename C::SignedLane;  // as which SSE2 compares
+  using Lane = std::make_signed_t<typename C::Lane>;  // as which SSE2 compares
   typedef Lane Lanes __attribute__((vector_size(16)));
   constexpr int kPerVector = 16 / int(sizeof(Lane)), kCounted = 1 << 15;  // as many columns' patches do not run over in a lane
   auto magnitudes = [row](int k) { return load<Lanes>(row + sizeof(Lane) * k) & Lane(C::kMagnitude); };
@@ -329,18 +329,20 @@ void shorten(const uint8_t* words, int stride, const uint8_t* bases, int at, int
       for (int i = 0; i < C::kWords; i++) store(to + C::kWordBytes * i + v, code(i, v) | C::carry(i, last));
     }
   };
-  Lanes above_all{};
+  auto number = [&](int i, int v) __attribute__((always_inline)) { return load<Lanes>(words + stride * i + v); };
+  auto above = [&](Lanes x, int v) __attribute__((always_inline)) { return (x & C::kMagnitude) - load<Lanes>(bases + v); };
+  Lanes all{};
   shorten_all([&](int i, int v) __attribute__((always_inline)) {
-    const Lanes x = load<Lanes>(words + stride * i + v), above = (x & C::kMagnitude) - load<Lanes>(bases + v);
-    above_all |= above;
-    return (x & C::kSign) | above;
+    const Lanes x = number(i, v), code = above(x, v);
+    all |= code;
+    return (x & C::kSign) | code;
   });
   Lane any = 0;
-  for (size_t i = 0; i < 16 / sizeof(Lane); i++) any |= above_all[i];
+  for (size_t i = 0; i < 16 / sizeof(Lane); i++) any |= all[i];
   if (any <= C::kLargest) return;
   shorten_all([&](int i, int v) {
-    const Lanes x = load<Lanes>(words + stride * i + v), above = (x & C::kMagnitude) - load<Lanes>(bases + v);
-    return ((x & C::kSign) | above) & Lanes(above <= C::kLargest);
+    const Lanes x = number(i, v), code = above(x, v);
+    return ((x & C::kSign) | code) & Lanes(code <= C::kLargest);
   });
   for (int i = 0; i <= C::kWords; i++)
     for (int lane = 0; lane < C::kLanesOfWord; lane++) {
@@ -355,17 +357,19 @@ void shorten(const uint8_t* words, int stride, const uint8_t* bases, int at, int
     }
 }
 
+constexpr int kShortenedAtOnce = 4;
+
 template <class C>
 void lay_shortened(const Matrix& m, const StoredRow* rows, uint8_t* group, int width, int begin, int end, Tail& tail) {
-  constexpr int kAtOnce = 4, kPlainSteps = C::kWords + 1;
+  constexpr int kPlainSteps = C::kWords + 1;
   const Matrix plain{C::kPlain, 1, kLanes, m.cols, nullptr};
   const int stride = C::kWordBytes * width;
   uint8_t* bases = tail.bytes.data();
   auto* patches = reinterpret_cast<Patch*>(bases + width * m.base_bytes());
   const int most_patches = int(m.patch_bytes() * width / sizeof(Patch));
-  alignas(64) uint8_t words[kAtOnce * kPlainSteps * kGroup * C::kWordBytes];
+  alignas(64) uint8_t words[kShortenedAtOnce * kPlainSteps * kGroup * C::kWordBytes];
   for (int step = begin, stop; step < end; step = stop) {
-    stop = std::min(step + kAtOnce, end);
+    stop = std::min(step + kShortenedAtOnce, end);
     const int first = step * kPlainSteps;
     lay_floats<C::kPlain>(plain, rows, words - plain.step_offset(width, first), width, first, stop * kPlainSteps);
     const uint8_t* from = words;
@@ -419,7 +423,7 @@ int steps_at_once(Pack pack) {
     case Pack::F32:
     case Pack::BF16: return 16;
     case Pack::F32_28:
-    case Pack::BF16_12: return 4;
+    case Pack::BF16_12: return kShortenedAtOnce;
     case Pack::Q4_K:
     case Pack::Q5_K:
     case Pack::Q6_K: return 8;

@@ -115,8 +115,8 @@ inline void each_tile(int width, int column, int n, Visit& visit) {
 // At: activations are read anew for each product. Otherwise gcc keeps those of all panels in registers, and sums in memory.
 struct PlainF32 {
   static constexpr Pack kShortened = Pack::F32_28;
-  using Number = float;  // of activations
-  static const Number* numbers(const Column& c) { return c.x; }
+  static constexpr int kNumberBytes = 4;  // of activations
+  static const void* numbers(const Column& c, int k) { return c.x + k; }
   static constexpr int kBytes = kLanes * 4, kStep = 1, kParts = 1;
   template <int Part, bool At = false>
   static F step(F acc, const uint8_t* w, const Column& c, int k) {
@@ -136,8 +136,11 @@ struct PlainF16 {
 // A pair of columns is one product of pairs or, in two parts, two of floats.
 struct PlainBf16 {
   static constexpr Pack kShortened = Pack::BF16_12;
-  using Number = std::conditional_t<kBf16Dot, uint16_t, float>;
-  static const Number* numbers(const Column& c) { return static_cast<const Number*>(kBf16Dot ? static_cast<const void*>(c.bf16) : c.x); }
+  static constexpr int kNumberBytes = kBf16Dot ? 2 : 4;
+  static const void* numbers(const Column& c, int k) {
+    if constexpr (kBf16Dot) return c.bf16 + k;
+    else return c.x + k;
+  }
   static constexpr int kBytes = kLanes * 4, kStep = 2, kParts = kBf16Dot ? 1 : 2;
   template <int Part, bool At = false, class Acc>
   static Acc step(Acc acc, const uint8_t* w, const Column& c, int k) {
@@ -334,7 +337,7 @@ struct ShortenedVisit {
     constexpr int kQuarter = kShortenedStretch / 4;
     const int next = column + N + step / 4;
     if (step / 4 >= N || next >= columns.n) return;
-    ask_for<kQuarter * sizeof(typename T::Number), 3>(T::numbers(columns.column[next]) + k_begin + step % 4 * kQuarter, 0);
+    ask_for<kQuarter * T::kNumberBytes, 3>(T::numbers(columns.column[next], k_begin + step % 4 * kQuarter), 0);
   }
 };
 

@@ -143,8 +143,9 @@ struct alignas(64) WideBlock {
   };
 };
 
-// One row of activations as the float kernels read it, and where its results go.
 constexpr int kBesideF32 = 16, kBesideBf16 = 32;  // numbers between two rows: those a power of two apart would share cache sets
+
+// One row of activations as the float kernels read it, and where its results go.
 struct Column {
   const float* x;          // float32 [cols]
   const uint16_t* bf16;    // bfloat16 [cols rounded up to even], zero beyond; where Kernels::bf16_step is 2

@@ -241,7 +241,7 @@ bool pack_groups(const Job& job, int begin, int end, const Kernels& kernels) {
         stream_copy(group + at, stage, n_bytes);
       }
     }
-    std::memcpy(group + m.step_offset(width, n_steps), tail.bytes.data(), tail.bytes.size());
+    std::copy(tail.bytes.begin(), tail.bytes.end(), group + m.step_offset(width, n_steps));
     if (tail.overflows) return false;
   }
   stream_end();

@@ -11,36 +11,20 @@
 #pragma once
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "matrix.h"
 
 namespace gristmill {
 
-// A type's numbers as whole ones.
 template <Pack kPack>
-struct Bits;
-template <>
-struct Bits<Pack::F32_28> {
-  using Lane = uint32_t;
-  using SignedLane = int32_t;
-  static constexpr Pack kPlain = Pack::F32;
-  static constexpr int kMantissa = 23, kStepColumns = 1;
-};
-template <>
-struct Bits<Pack::BF16_12> {
-  using Lane = uint16_t;
-  using SignedLane = int16_t;
-  static constexpr Pack kPlain = Pack::BF16;
-  static constexpr int kMantissa = 7, kStepColumns = 2;
-};
-
-template <Pack kPack>
-struct Code : Bits<kPack> {
-  using typename Bits<kPack>::Lane;
-  using Bits<kPack>::kStepColumns;
-  static constexpr int kSpare = 4, kLow = Bits<kPack>::kMantissa + 4;  // spare bits are between magnitude and sign, from kLow on
-  static constexpr int kWords = (kLow + 1) / kSpare;                   // stored for kWords + 1
-  static constexpr int kColumns = (kWords + 1) * kStepColumns;
+struct Code {
+  static constexpr Pack kPlain = kPack == Pack::F32_28 ? Pack::F32 : Pack::BF16;
+  using Lane = std::conditional_t<kPlain == Pack::F32, uint32_t, uint16_t>;
+  // Of a lane's bits one is the sign, then four are spare, from kLow on, and four more say which power of two.
+  static constexpr int kSpare = 4, kLow = 8 * int(sizeof(Lane)) - 1 - kSpare, kMantissa = kLow - 4;
+  static constexpr int kWords = (kLow + 1) / kSpare;  // stored for kWords + 1
+  static constexpr int kStepColumns = 4 / int(sizeof(Lane)), kColumns = (kWords + 1) * kStepColumns;
   static constexpr int kLanesOfWord = kLanes * kStepColumns, kWordBytes = kLanesOfWord * int(sizeof(Lane));
   static constexpr Lane kSign = Lane(Lane(1) << (kLow + kSpare)), kMagnitude = Lane(kSign - 1);
   static constexpr Lane kLargest = Lane((Lane(1) << kLow) - 1);  // code of a magnitude
@@ -52,7 +36,8 @@ struct Code : Bits<kPack> {
   // What words[i] carries of the last code, in its place there.
   template <class V>
   static V carried(int i, V word) {
-    V v = (word >> (kLow - i * kSpare)) & Lane(kCarried << (i * kSpare));
+    const Lane place = Lane(kCarried << (i * kSpare));
+    V v = (word >> (kLow - i * kSpare)) & place;
     if (i < kWords - 1) return v;
     return (v & kLargest) | ((word << 1) & kSign);
   }
@@ -63,7 +48,8 @@ struct Code : Bits<kPack> {
     return ((whole >> (i * kSpare)) & kCarried) << kLow;
   }
 };
-static_assert(Code<Pack::F32_28>::kWords == 7 && Code<Pack::BF16_12>::kWords == 3);
+static_assert(Code<Pack::F32_28>::kWords == 7 && Code<Pack::F32_28>::kMantissa == 23);
+static_assert(Code<Pack::BF16_12>::kWords == 3 && Code<Pack::BF16_12>::kMantissa == 7);
 
 // A number that has no code. They stand in the order of their steps; after the last one comes a place of kNowhere.
 struct Patch {
