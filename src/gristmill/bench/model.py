@@ -1,6 +1,6 @@
 """How fast a model computes prompts and generates, alone or many sequences at once, as shares of the machine's limits.
 
-It builds batches itself and steps a Runner: what is measured is a step with its batch and its sampling, no queue and no
+It steps a Runner as the engine does: what is measured is a step with its batch and its sampling, no queue and no
 text. It does not know how results are shown.
 """
 
@@ -259,8 +259,8 @@ def _compute_prompt(sequence: EngineSequence, runner: Runner, ops: Ops) -> None:
 
 
 def _generate(sequences: Sequence[EngineSequence], n_tokens: int, runner: Runner, ops: Ops) -> None:
-    """Sequences of one length go on. Where the backend runs ahead, each step is begun before the last one is finished,
-    as the engine does it."""
+    """Sequences of one length go on as the engine lets them: by what the first step recorded. Where the backend runs
+    ahead, each step is begun before the last one is finished."""
     parts = [Part(sequence, 1, 1) for sequence in sequences]
     first, groups = sequences[0].n_computed, range(len(sequences[0].block_ids))
     in_flight = False
@@ -277,8 +277,10 @@ def _generate(sequences: Sequence[EngineSequence], n_tokens: int, runner: Runner
         if in_flight:
             take(runner.finish())
         in_flight = begins
-        if not begins:
+        if position == first:
             take(runner.step(build(parts, ops))[0])
+        elif not begins:
+            take(runner.go_on(begun, place + 1, lambda: build(parts, ops))[0])
     if in_flight:
         take(runner.finish())
 
