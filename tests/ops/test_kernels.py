@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from gristmill.types import Batch
 REFERENCE = ReferenceOps()
 BLOCKED = tuple(q for q in QType if q not in FLOATS)
 SUPER = (QType.Q4_K, QType.Q5_K, QType.Q6_K)  # scales of scales
+NORMED = (*((q,) for q in QType), (QType.Q4_K, QType.Q6_K), (QType.Q8_0, QType.F32), (QType.F16, QType.Q4_0))
 REQUANTIZED = (QType.Q4_1, QType.Q5_0, QType.Q5_1, QType.Q2_K, QType.Q3_K, QType.IQ4_NL)
 
 
@@ -261,8 +263,33 @@ def test_rms_norm_and_add(cpu: CpuOps, n: int) -> None:
     rng = np.random.default_rng(n)
     x, y = (rng.normal(size=(5, n)).astype(np.float32) for _ in range(2))
     w = rng.uniform(0.5, 1.5, n).astype(np.float32)
-    np.testing.assert_allclose(cpu.rms_norm(x, w, 1e-5), REFERENCE.rms_norm(x, w, 1e-5), rtol=1e-5, atol=1e-6)
-    np.testing.assert_array_equal(cpu.add(x, y), x + y)
+    expected, summed = (REFERENCE.rms_norm(rows, w, 1e-5) for rows in (x, x + y))
+    np.testing.assert_allclose(cpu.get(cpu.rms_norm(x, w, 1e-5)), expected, rtol=1e-5, atol=1e-6)
+    for read_first in (True, False):
+        total = cpu.add(x, y)
+        if read_first:
+            np.testing.assert_array_equal(cpu.get(total), x + y)
+        np.testing.assert_allclose(cpu.get(cpu.rms_norm(total, w, 1e-5)), summed, rtol=1e-5, atol=1e-6)
+        np.testing.assert_array_equal(cpu.get(total), x + y)
+
+
+@pytest.mark.parametrize("n_rows", [1, 4, 7, 16, 40])
+@pytest.mark.parametrize("types", NORMED, ids=lambda types: "+".join(t.label for t in types))
+def test_rows_are_normalized_on_the_way(cpu: CpuOps, types: tuple[QType, ...], n_rows: int) -> None:
+    """The bits of a sum, its norm and their product, each by itself; and the sum is there for the next layer."""
+    rng = np.random.default_rng(n_rows)
+    x, y = (rng.normal(size=(n_rows, 256)).astype(np.float32) for _ in range(2))
+    norm = rng.uniform(0.5, 1.5, 256).astype(np.float32)
+    w = cpu.put([random_weight(qtype, (176, 256), rng) for qtype in types])
+    apart = cpu.get(cpu.rms_norm(np.array(cpu.get(cpu.add(x, y))), norm, 1e-5))
+    for product in (cpu.linear, *([partial(cpu.gated_linear, limit=0.0)] if len(types) == 2 else [])):
+        expected, total = product(apart, w), cpu.add(x, y)
+        np.testing.assert_array_equal(product(cpu.rms_norm(total, norm, 1e-5), w), expected)
+        np.testing.assert_array_equal(cpu.get(total), x + y)
+        again = cpu.rms_norm(total, norm, 1e-5)
+        np.testing.assert_array_equal(product(again, w), expected)
+        np.testing.assert_array_equal(cpu.get(again), apart)
+        np.testing.assert_array_equal(product(again, w), expected)
 
 
 @pytest.mark.parametrize("limit", [0.0, 7.0])

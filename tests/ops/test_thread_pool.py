@@ -12,7 +12,7 @@ from gristmill import _kernels
 x, weight = np.ones((2, 8192), np.float32), np.ones(8192, np.float32)
 for i in range(8_000):
     ops = _kernels.Ops(16, "auto")
-    ops.rms_norm(x, weight, 1e-5)
+    ops.rms_norm(x, None, weight, 1e-5)
     for _ in range(i % 40):
         pass
 """

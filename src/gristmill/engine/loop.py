@@ -329,8 +329,8 @@ class Loop:
             if len(parts) == len(batch.tokens) - batch.n_padding == len(ids):
                 self._singles, self._followers = parts, self._following(parts)
         if hidden:
-            rows = self._runner.hidden(build(hidden, self._ops))
-            computed += _split(hidden, [0] * len(rows), rows)
+            batch = build(hidden, self._ops)
+            computed += _split(hidden, [0] * len(batch.sample_rows), self._runner.hidden(batch))
         return computed
 
     def _following(self, parts: list[Part]) -> Followers:

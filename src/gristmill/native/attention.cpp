@@ -109,7 +109,7 @@ void Ops::store_qkv(const StoreCall& c) {
     auto keys = [&](int h) { return c.kv.keys(block, h); };
     auto values = [&](int h) { return c.kv.values(block, h); };
     auto turn = [&](int h, const float* norm, float* x) {
-      if (norm) kernels_->rms_norm(row + size_t(h) * n, norm, n, c.eps, x);
+      if (norm) kernels_->rms_norm(row + size_t(h) * n, nullptr, nullptr, norm, n, c.eps, x);
       else std::memcpy(x, row + size_t(h) * n, size_t(n) * 4);
       kernels_->rotate(x, cos, sin, n);
     };
@@ -194,11 +194,6 @@ int plan_sequence(const AttentionCall& c, int sequence, int n_heads, std::vector
       tiles.push_back({sequence, row, count, h, std::min(n_heads, c.kv.n_kv_heads - h), segment, last / kSegment + 1});
   }
   return n_segments;
-}
-
-float* grown(std::vector<float>& memory, size_t n) {
-  if (memory.size() < n) memory.resize(n);
-  return memory.data();
 }
 
 }  // namespace

@@ -112,21 +112,37 @@ std::vector<std::shared_ptr<KvStore>> make_kv(Backend& ops, int n_layers, int n_
   return make_kv_layers(shape, n_layers, n_blocks);
 }
 
-auto linear(Backend& ops, In<float, 2> x, const Linear& w) {
+using MaybeResult = std::optional<Result<float>>;
+
+// Where there is `more`, the second is x + more.
+std::pair<Rows, MaybeResult> rows_of(Backend& ops, const In<float, 2>& x, const Optional<float, 2>& more, const Optional<float, 1>& norm,
+                                     float eps) {
+  check(!more || (more->shape(0) == x.shape(0) && more->shape(1) == x.shape(1)), "rms_norm: the shapes differ");
+  check(!more || norm, "rms_norm: a sum needs a norm");
+  check(!norm || norm->size() == x.shape(1), "rms_norm: the weight's size is not x's width");
+  MaybeResult total;
+  if (more) total = make(ops, {x.shape(0), x.shape(1)});
+  return {Rows{x.data(), data_or_null(norm), eps, data_or_null(more), total ? total->data() : nullptr}, total};
+}
+
+auto linear(Backend& ops, const Linear& w, In<float, 2> x, Optional<float, 2> more, Optional<float, 1> norm, float eps) {
   check(int(x.shape(1)) == w.cols() && w.n_matrices() == 1, "linear: x's width is not the weight's");
-  auto y = make(ops, {x.shape(0), size_t(w.rows())});
-  perform(ops, [&ops, &w, x = x.data(), n = int(x.shape(0)), y = y.data()] { ops.linear(x, n, w, y); }, x, w);
-  return y;
+  auto [rows, total] = rows_of(ops, x, more, norm, eps);
+  auto out = make(ops, {x.shape(0), size_t(w.rows())});
+  perform(ops, [&ops, &w, rows = rows, n = int(x.shape(0)), out = out.data()] { ops.linear(rows, n, w, out); }, x, more, norm, w);
+  return std::pair(total, out);
 }
 
 bool is_gated(const Linear& w) { return w.parts.size() == 2 && w.parts[0]->matrix.rows == w.parts[1]->matrix.rows; }
 
-auto gated_linear(Backend& ops, In<float, 2> x, const Linear& w, float limit) {
+auto gated_linear(Backend& ops, const Linear& w, float limit, In<float, 2> x, Optional<float, 2> more, Optional<float, 1> norm, float eps) {
   check(int(x.shape(1)) == w.cols() && w.n_matrices() == 1, "gated_linear: x's width is not the weight's");
   check(is_gated(w), "gated_linear: the weight must have two parts of the same rows");
-  auto y = make(ops, {x.shape(0), size_t(w.rows() / 2)});
-  perform(ops, [&ops, &w, x = x.data(), n = int(x.shape(0)), limit, y = y.data()] { ops.gated_linear(x, n, w, limit, y); }, x, w);
-  return y;
+  auto [rows, total] = rows_of(ops, x, more, norm, eps);
+  auto out = make(ops, {x.shape(0), size_t(w.rows() / 2)});
+  perform(ops, [&ops, &w, rows = rows, n = int(x.shape(0)), limit, out = out.data()] { ops.gated_linear(rows, n, w, limit, out); },
+          x, more, norm, w);
+  return std::pair(total, out);
 }
 
 auto embed(Backend& ops, const Linear& w, In<int32_t, 1> tokens) {
@@ -140,13 +156,13 @@ auto embed(Backend& ops, const Linear& w, In<int32_t, 1> tokens) {
   return y;
 }
 
-auto rms_norm(Backend& ops, In<float, 2> x, In<float, 1> weight, float eps) {
-  check(x.shape(1) == weight.size(), "rms_norm: the weight's size is not x's width");
-  auto y = make(ops, {x.shape(0), x.shape(1)});
-  perform(ops, [&ops, x = x.data(), w = weight.data(), rows = int(x.shape(0)), n = int(x.shape(1)), eps, y = y.data()] {
-    ops.rms_norm(x, w, rows, n, eps, y);
-  }, x, weight);
-  return y;
+auto rms_norm(Backend& ops, In<float, 2> x, Optional<float, 2> more, In<float, 1> weight, float eps) {
+  auto [rows, total] = rows_of(ops, x, more, weight, eps);
+  auto out = make(ops, {x.shape(0), x.shape(1)});
+  perform(ops, [&ops, rows = rows, n_rows = int(x.shape(0)), n = int(x.shape(1)), out = out.data()] {
+    ops.rms_norm(rows, n_rows, n, out);
+  }, x, more, weight);
+  return std::pair(total, out);
 }
 
 auto add(Backend& ops, In<float, 2> x, In<float, 2> z) {
@@ -447,11 +463,11 @@ NB_MODULE(_kernels, m) {
         ops.expect(n_bytes);
       }, "n_bytes"_a)
       .def("pack", pack_all, "weights"_a)
-      .def("linear", linear, "x"_a, "w"_a)
+      .def("linear", linear, "w"_a, "x"_a, "more"_a.none(), "norm"_a.none(), "eps"_a)
       .def("embed", embed, "w"_a, "tokens"_a)
-      .def("rms_norm", rms_norm, "x"_a, "weight"_a, "eps"_a)
+      .def("rms_norm", rms_norm, "x"_a, "more"_a.none(), "weight"_a, "eps"_a)
       .def("add", add, "x"_a, "z"_a)
-      .def("gated_linear", gated_linear, "x"_a, "w"_a, "limit"_a)
+      .def("gated_linear", gated_linear, "w"_a, "limit"_a, "x"_a, "more"_a.none(), "norm"_a.none(), "eps"_a)
       .def("kv_layers", make_kv, "n_layers"_a, "n_blocks"_a, "n_kv_heads"_a, "head_dim"_a, "kv_type"_a)
       .def("rope_angles", rope_angles, "positions"_a, "inv_freq"_a, "scale"_a)
       .def("store_qkv", store_qkv, "qkv"_a, "q_norm"_a.none(), "k_norm"_a.none(), "eps"_a, "cos"_a, "sin"_a, "kv"_a, "slots"_a)

@@ -206,13 +206,18 @@ void from_half(const uint16_t* x, int n, float* y) {
   f_store_n(y + i, f_of_half(lanes), n - i);
 }
 
-void rms_norm(const float* x, const float* weight, int n, float eps, float* y) {
+void rms_norm(const float* x, const float* more, float* total, const float* weight, int n, float eps, float* y) {
   F squares = f_zero();
   for_lanes(n, [&](int i, int count) {
     fetch_row(x + i);
     F v = f_load_n(x + i, count);
+    if (more) {
+      fetch_row(more + i);
+      f_store_n(total + i, v = f_add(v, f_load_n(more + i, count)), count);
+    }
     squares = f_fma(v, v, squares);
   });
+  if (more) x = total;
   F inverse = f_set(1.0f / std::sqrt(f_sum(squares) / float(n) + eps));
   for_lanes(n, [&](int i, int count) {
     f_store_n(y + i, f_mul(f_mul(f_load_n(x + i, count), inverse), f_load_n(weight + i, count)), count);

@@ -238,7 +238,8 @@ struct Kernels {
   float (*quantize_row)(const float* x, int n, int8_t* q);  // a weight's row: one scale for all of it, which is returned
   void (*quantize_q8_0)(const float* x, int n, uint8_t* blocks);  // a weight's row as ggml's Q8_0 [n / 32, 34]
   void (*to_bf16)(const float* x, int n, uint16_t* y);
-  void (*rms_norm)(const float* x, const float* weight, int n, float eps, float* y);
+  // Of x, or of x + more, which total becomes.
+  void (*rms_norm)(const float* x, const float* more, float* total, const float* weight, int n, float eps, float* y);
   void (*swiglu)(const float* gate, const float* up, int n, float limit, float* y);
   void (*add)(const float* x, float* y, int n);                    // y += x
   void (*scaled_add)(const float* x, float a, float* y, int n);    // y += a x

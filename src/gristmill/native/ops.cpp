@@ -68,7 +68,14 @@ int Ops::tile_columns(int n, const Linear& w) const {
   return kernels_->quantize_wide && n >= from ? kWideRows : kTileColumns;
 }
 
-void Ops::prepare(const float* x, const int* rows, int n_columns, int tile_columns, const Linear& w, Activations& out) {
+const float* Ops::row_of(const Rows& x, int i, int n, float* normed) const {
+  const size_t at = size_t(i) * n;
+  if (!x.norm) return x.x + at;
+  kernels_->rms_norm(x.x + at, x.more ? x.more + at : nullptr, x.more ? x.total + at : nullptr, x.norm, n, x.eps, normed);
+  return normed;
+}
+
+void Ops::prepare(const Rows& x, const int* rows, int n_columns, int tile_columns, const Linear& w, Activations& out) {
   int n = w.cols(), n_f32 = n + kBesideF32, n_bf16 = (n + 1) / 2 * 2 + kBesideBf16, n_blocks = n / kBlock;
   bool int8[2] = {}, bf16 = false, f32 = false, wide = tile_columns == kWideRows;
   for (const auto& part : w.parts) {
@@ -76,7 +83,8 @@ void Ops::prepare(const float* x, const int* rows, int n_columns, int tile_colum
     const bool pairs = m.plain() == Pack::BF16 && kernels_->bf16_step == 2;
     if (m.blocked()) int8[m.super()] = true;
     bf16 |= pairs;
-    f32 |= m.shortened() && !pairs && n_columns > kTileColumns;  // tiles of many columns: their rows' sets matter
+    // Normalized rows are nowhere else; and where tiles have many columns, those rows' sets matter.
+    f32 |= !m.blocked() && !pairs && (x.norm || (m.shortened() && n_columns > kTileColumns));
   }
   size_t n_tiles = size_t(n_columns + tile_columns - 1) / tile_columns;
   for (int super = 0; super < 2; super++) {
@@ -92,7 +100,9 @@ void Ops::prepare(const float* x, const int* rows, int n_columns, int tile_colum
     Column& c = out.columns[i];
     c = Column{};
     if (rows && rows[i] < 0) return;
-    c.x = x + size_t(rows ? rows[i] : i) * n;
+    thread_local std::vector<float> scratch;
+    float* floats = f32 ? out.f32.data() + size_t(i) * n_f32 : grown(scratch, n);
+    c.x = row_of(x, rows ? rows[i] : i, n, floats);
     int lane = i % tile_columns;
     size_t tile = size_t(i / tile_columns) * n_blocks;
     for (int super = 0; super < 2; super++) {
@@ -105,7 +115,8 @@ void Ops::prepare(const float* x, const int* rows, int n_columns, int tile_colum
       if (n % 2) y[n] = 0;
       c.bf16 = y;
     }
-    if (f32) c.x = std::copy_n(c.x, n, out.f32.data() + size_t(i) * n_f32) - n;
+    if (f32 && c.x != floats) c.x = std::copy_n(c.x, n, floats) - n;
+    if (!f32 && x.norm) c.x = nullptr;  // the next row's is there; no one reads it
   };
   // A thread takes a whole tile: its columns share cache lines.
   for_rows(int(n_tiles), int8[0] || int8[1] || bf16 || f32 ? int64_t(n) * tile_columns : 0, [&](int tile) {
@@ -212,7 +223,7 @@ void Ops::run_gated(float limit) {
   });
 }
 
-void Ops::linear(const float* x, int n_rows, const Linear& w, float* y) {
+void Ops::linear(const Rows& x, int n_rows, const Linear& w, float* y) {
   if (n_rows == 0) return;
   prepare(x, nullptr, n_rows, tile_columns(n_rows, w), w, input_);
   int rows = w.rows();
@@ -222,7 +233,7 @@ void Ops::linear(const float* x, int n_rows, const Linear& w, float* y) {
   run();
 }
 
-void Ops::gated_linear(const float* x, int n_rows, const Linear& w, float limit, float* y) {
+void Ops::gated_linear(const Rows& x, int n_rows, const Linear& w, float limit, float* y) {
   if (n_rows == 0) return;
   prepare(x, nullptr, n_rows, tile_columns(n_rows, w), w, input_);
   int d_ff = w.rows() / 2;
@@ -239,8 +250,8 @@ void Ops::embed(const Linear& w, const int32_t* tokens, int n_tokens, float* y) 
 
 // ---- elementwise ----------------------------------------------------------------------------------------------------
 
-void Ops::rms_norm(const float* x, const float* weight, int n_rows, int n, float eps, float* y) {
-  for_rows(n_rows, n, [&](int i) { kernels_->rms_norm(x + size_t(i) * n, weight, n, eps, y + size_t(i) * n); });
+void Ops::rms_norm(const Rows& x, int n_rows, int n, float* y) {
+  for_rows(n_rows, n, [&](int i) { row_of(x, i, n, y + size_t(i) * n); });
 }
 
 void Ops::add(const float* x, const float* z, int64_t n, float* y) {
@@ -305,10 +316,10 @@ void Ops::moe(const MoeCall& c) {
     for (int e = 0; e < n_experts; e++)
       if (count[e]) plan(e);
   };
-  prepare(c.x, token_at.data(), n_places, tile, *c.gate_up, input_);
+  prepare({c.x}, token_at.data(), n_places, tile, *c.gate_up, input_);
   each_expert([&](int e) { plan_gated(*c.gate_up, e, input_, start[e], count[e]); }, hidden_rows_, d_ff);
   run_gated(c.limit);
-  prepare(hidden_rows_.data(), place_at.data(), n_places, tile, *c.down, input_);
+  prepare({hidden_rows_.data()}, place_at.data(), n_places, tile, *c.down, input_);
   each_expert([&](int e) { plan(*c.down, e, input_, start[e], count[e]); }, out_, d_model);
   run();
   for_rows(c.n_tokens, int64_t(c.n_active) * d_model, [&](int t) {

@@ -66,6 +66,15 @@ struct MoeCall {
   float limit;
 };
 
+// Rows that a product begins with: those of x, or the rms_norm of x, or of x + more, which total becomes.
+struct Rows {
+  const float* x;                // [n_rows, n]
+  const float* norm = nullptr;   // [n]
+  float eps = 0;
+  const float* more = nullptr;   // [n_rows, n]
+  float* total = nullptr;
+};
+
 // Work on fewer numbers than this is done by the calling thread: waking another would take longer.
 constexpr int64_t kAlone = 16384;
 
@@ -100,6 +109,12 @@ struct LogprobsCall {
   int n_rows, vocab_size, n_top;
 };
 
+// Memory for n floats that are written before they are read.
+inline float* grown(std::vector<float>& memory, size_t n) {
+  if (memory.size() < n) memory.resize(n);
+  return memory.data();
+}
+
 class Ops {
  public:
   // isa: "auto" or the name of an instruction set; throws std::invalid_argument where the machine lacks it.
@@ -116,11 +131,11 @@ class Ops {
     return gristmill::pack(weights, pool_, arena_, *kernels_);
   }
 
-  void linear(const float* x, int n_rows, const Linear& w, float* y);
+  void linear(const Rows& x, int n_rows, const Linear& w, float* y);
   // swiglu of the products with w's two parts, gate and up, of rows() / 2 rows each.
-  void gated_linear(const float* x, int n_rows, const Linear& w, float limit, float* y);
+  void gated_linear(const Rows& x, int n_rows, const Linear& w, float limit, float* y);
   void embed(const Linear& w, const int32_t* tokens, int n_tokens, float* y);
-  void rms_norm(const float* x, const float* weight, int n_rows, int n, float eps, float* y);
+  void rms_norm(const Rows& x, int n_rows, int n, float* y);
   void add(const float* x, const float* z, int64_t n, float* y);
   // cos, sin: [n_tokens, n]
   void rope_angles(const int32_t* positions, int n_tokens, const float* inv_freq, int n, float scale, float* cos, float* sin);
@@ -152,8 +167,10 @@ class Ops {
 
   // So many columns are quantized side by side where a matrix meets n of them.
   int tile_columns(int n, const Linear& w) const;
+  // Row i of x; where it is normalized, that is in `normed`.
+  const float* row_of(const Rows& x, int i, int n, float* normed) const;
   // Column i is row rows[i] of x (row i where rows is null); nothing where that is negative.
-  void prepare(const float* x, const int* rows, int n_columns, int tile_columns, const Linear& w, Activations& out);
+  void prepare(const Rows& x, const int* rows, int n_columns, int tile_columns, const Linear& w, Activations& out);
   // Add the tasks of n_columns columns from `first` on, a multiple of x.tile_columns: of all parts, or of gate and up together.
   void plan(const Linear& w, int matrix, const Activations& x, int first, int n_columns);
   void plan_gated(const Linear& w, int matrix, const Activations& x, int first, int n_columns);

@@ -16,11 +16,15 @@ from gristmill.formats.checkpoint import Weight
 from gristmill.formats.dequantize import dequantize
 from gristmill.formats.mapped import is_mapped
 from gristmill.formats.qtypes import QType
+from gristmill.ops.deferred import Normed, Sum
 from gristmill.ops.interface import Arrays, Begun, Stack
 from gristmill.types import Batch, RopeConfig
 
 Array = NDArray[Any]
 F32 = NDArray[np.float32]
+Rows = F32 | Sum[F32] | Normed[F32]
+_Native = Callable[[F32, F32 | None, Any, float], tuple[F32 | None, F32]]
+"""Of x, what is added to it, a norm's weight and its eps: (the sum, what becomes of its norm)."""
 
 N_EXACT = 1 << 15
 N_AS_STORED = 1 << 18
@@ -128,7 +132,32 @@ class CpuOps:
         return values
 
     def get(self, array: Array) -> Array:
+        return self._values(array)
+
+    def _values(self, array: Array | Sum[F32] | Normed[F32]) -> Array:
+        if isinstance(array, Normed):
+            if array.values is None:
+                array.values = self._through(array, self._native.rms_norm)
+            return array.values
+        if isinstance(array, Sum):
+            if array.total is None:
+                array.total = self._native.add(array.x, array.y)
+            return array.total
         return array
+
+    def _through(self, normed: Normed[F32], call: _Native) -> F32:
+        """What the call makes of the rows' norm. On its way it takes the sum that they are, if no one has."""
+        x = normed.x
+        if not isinstance(x, Sum) or x.total is not None:
+            return call(self._values(x), None, normed.weight, normed.eps)[1]
+        x.total, result = call(x.x, x.y, normed.weight, normed.eps)
+        return result
+
+    def _product(self, x: Rows, w: _kernels.Linear, call: _Native) -> F32:
+        """Rows that are rounded for the product are normalized on the way; where it reads float32, all can."""
+        if isinstance(x, Normed) and x.values is None and w.arithmetic != "f32":
+            return self._through(x, call)
+        return call(self._values(x), None, None, 0.0)[1]
 
     def kv_layers(
         self, n_layers: int, n_blocks: int, n_kv_heads: int, head_dim: int, kv_type: str
@@ -142,7 +171,7 @@ class CpuOps:
         tape = _kernels.Tape()
         self._native.record(tape)
         try:
-            results = step()
+            results = tuple(map(self._values, step()))
         finally:
             self._native.record(None)
         lasting = tuple(self._native.share(tape, r) if r.dtype == np.float32 else r for r in results)
@@ -160,14 +189,14 @@ class CpuOps:
     def embed(self, table: _kernels.Linear, tokens: Array) -> F32:
         return self._native.embed(table, tokens)
 
-    def linear(self, x: F32, w: _kernels.Linear) -> F32:
-        return self._native.linear(x, w)
+    def linear(self, x: Rows, w: _kernels.Linear) -> F32:
+        return self._product(x, w, partial(self._native.linear, w))
 
-    def rms_norm(self, x: F32, weight: F32, eps: float) -> F32:
-        return self._native.rms_norm(x, weight, eps)
+    def rms_norm(self, x: F32 | Sum[F32], weight: F32, eps: float) -> Normed[F32]:
+        return Normed(x, weight, eps)
 
-    def add(self, x: F32, y: F32) -> F32:
-        return self._native.add(x, y)
+    def add(self, x: F32 | Sum[F32], y: F32) -> Sum[F32]:
+        return Sum(self._values(x), self._values(y))
 
     def rope_angles(self, positions: Array, rope: RopeConfig) -> tuple[F32, F32]:
         return self._native.rope_angles(positions, np.array(rope.inv_freq, np.float32), rope.scale)
@@ -192,16 +221,22 @@ class CpuOps:
             q, kv_layer, batch.positions, batch.query_start, block_tables, window, sinks, scale
         )
 
-    def gated_linear(self, x: F32, w: _kernels.Linear, limit: float) -> F32:
-        return self._native.gated_linear(x, w, limit)
+    def gated_linear(self, x: Rows, w: _kernels.Linear, limit: float) -> F32:
+        return self._product(x, w, partial(self._native.gated_linear, w, limit))
 
     def moe(
-        self, x: F32, router: F32, gate_up: _kernels.Linear, down: _kernels.Linear, n_active: int, limit: float
+        self,
+        x: Rows,
+        router: F32,
+        gate_up: _kernels.Linear,
+        down: _kernels.Linear,
+        n_active: int,
+        limit: float,
     ) -> F32:
-        return self._native.moe(x, router, gate_up, down, n_active, limit)
+        return self._native.moe(self._values(x), router, gate_up, down, n_active, limit)
 
-    def take_rows(self, x: F32, rows: Array) -> F32:
-        return self._native.take_rows(x, rows)
+    def take_rows(self, x: F32 | Sum[F32], rows: Array) -> F32:
+        return self._native.take_rows(self._values(x), rows)
 
     def sample(self, logits: F32, batch: Batch) -> Array:
         return self._native.sample(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from torch import Tensor
 from gristmill.formats.checkpoint import Weight
 from gristmill.formats.quantize_rows import RowQuantizer
 from gristmill.ops.cpu import default_threads
+from gristmill.ops.deferred import Sum
 from gristmill.ops.interface import Arrays, Begun, Stack
 from gristmill.ops.triton import (
     advance,
@@ -45,15 +45,6 @@ F32 = NDArray[np.float32]
 
 KV_TYPES = {"f16": torch.float16, "f32": torch.float32}
 _RESERVED = 1 << 30  # bytes that activations and recorded steps may take
-
-
-@dataclass(slots=True)
-class Sum:
-    """x + y, which is taken together with the norm that follows. total: once that was done."""
-
-    x: Tensor
-    y: Tensor
-    total: Tensor | None = None
 
 
 class CudaOps:
@@ -127,7 +118,7 @@ class CudaOps:
             tensor = tensor.pin_memory()
         return tensor.to(self._device, non_blocking=True)
 
-    def get(self, array: Tensor | Sum) -> NDArray[Any]:
+    def get(self, array: Tensor | Sum[Tensor]) -> NDArray[Any]:
         array = _total(array)
         values: NDArray[Any] = (array.float() if array.dtype is torch.bfloat16 else array).cpu().numpy()
         return values
@@ -163,7 +154,7 @@ class CudaOps:
     def linear(self, x: Tensor, w: Matrix) -> Tensor:
         return linear.linear(x, w)
 
-    def rms_norm(self, x: Tensor | Sum, weight: Tensor, eps: float) -> Tensor:
+    def rms_norm(self, x: Tensor | Sum[Tensor], weight: Tensor, eps: float) -> Tensor:
         if isinstance(x, Tensor):
             return norm.rms_norm(x, weight, eps, self._dtype)
         if x.total is not None:
@@ -171,7 +162,7 @@ class CudaOps:
         x.total, normed = norm.add_rms_norm(x.x, x.y, weight, eps, self._dtype)
         return normed
 
-    def add(self, x: Tensor | Sum, y: Tensor | Sum) -> Sum:
+    def add(self, x: Tensor | Sum[Tensor], y: Tensor | Sum[Tensor]) -> Sum[Tensor]:
         return Sum(_total(x), _total(y))
 
     def rope_angles(self, positions: Tensor, rope_config: RopeConfig) -> tuple[Tensor, Tensor]:
@@ -208,7 +199,7 @@ class CudaOps:
     def moe(self, x: Tensor, router: Tensor, gate_up: Matrix, down: Matrix, n_active: int, limit: float) -> Tensor:
         return moe.moe(x, router, gate_up, down, n_active, limit, self._dtype)
 
-    def take_rows(self, x: Tensor | Sum, rows: Tensor) -> Tensor:
+    def take_rows(self, x: Tensor | Sum[Tensor], rows: Tensor) -> Tensor:
         return embedding.take_rows(_total(x), rows)
 
     def sample(self, logits: Tensor, batch: Batch) -> Tensor:
@@ -223,7 +214,7 @@ class CudaOps:
         return logprobs.logprobs(logits, ids, n_top)
 
 
-def _total(x: Tensor | Sum) -> Tensor:
+def _total(x: Tensor | Sum[Tensor]) -> Tensor:
     if isinstance(x, Tensor):
         return x
     if x.total is None:

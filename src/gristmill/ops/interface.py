@@ -122,7 +122,7 @@ class Ops(Protocol):
         """Whether `put` stores this weight as Q8_0, because no kernel reads its type."""
         ...
 
-    # operations
+    # operations. What they give may wait until something reads it, `get` at the latest
 
     def embed(self, table: Linear, tokens: Array) -> Array:
         """Rows `tokens` of the table: float32 [T, d_model]."""
