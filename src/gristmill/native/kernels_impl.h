@@ -328,7 +328,7 @@ constexpr Kernels kKernels = {
      blocked_linear<TypeMxfp4>},
     quantize_tile<ActivationBlock>, nullptr, quantize, quantize_row, quantize_q8_0, to_bf16, rms_norm, swiglu, add, scaled_add, rotate, argmax, weigh,
     weight_at_least, to_half, from_half, 128, kBf16Dot ? 2 : 1,
-    attention_queries, attention_segment, attention_fold, attention_finish, &kPeaks, &kFits,
+    attention_queries, attention_segment, attention_fold, attention_finish, &kPeaks, &kFits, &kShortening,
 };
 
 }  // namespace

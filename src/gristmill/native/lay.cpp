@@ -9,7 +9,7 @@ namespace gristmill {
 
 namespace {
 
-// Registers of 16 bytes in the compiler's own vector types: every processor has them, and more would not help, since
+// Registers of 16 bytes in the compiler's own vector types: every processor has them, and more would not help here, since
 // memory is what packing waits for.
 typedef uint8_t Bytes __attribute__((vector_size(16)));
 typedef uint16_t Halves __attribute__((vector_size(16)));
@@ -292,58 +292,10 @@ Base widest_base(const uint8_t* row, int cols) {
   return {uint32_t(best) << C::kMantissa, cols - most};
 }
 
-// As few powers of two below the largest number are left out as can be; where that is many numbers, large ones may go instead.
+// Where shorten_words found numbers without a code: they become patches. at: the column of the first word.
 template <class C>
-Base base_of(const uint8_t* row, int cols) {
-  using Lane = std::make_signed_t<typename C::Lane>;  // as which SSE2 compares
-  typedef Lane Lanes __attribute__((vector_size(16)));
-  constexpr int kPerVector = 16 / int(sizeof(Lane)), kCounted = 1 << 15;  // as many columns' patches do not run over in a lane
-  auto magnitudes = [row](int k) { return load<Lanes>(row + sizeof(Lane) * k) & Lane(C::kMagnitude); };
-  Lanes largest{};
-  for (int k = 0; k < cols; k += kPerVector) {
-    const Lanes x = magnitudes(k);
-    largest = x > largest ? x : largest;
-  }
-  Lane most = 0;
-  for (int i = 0; i < kPerVector; i++) most = std::max(most, Lane(largest[i]));
-  const auto base = Lane(most > Lane(C::kLargest) ? most - Lane(C::kLargest) : 0);
-  int n_patches = 0;
-  for (int k = 0; k < cols;) {
-    Lanes below{};
-    for (const int end = std::min(cols, k + kCounted); k < end; k += kPerVector) below -= magnitudes(k) < base;
-    for (int i = 0; i < kPerVector; i++) n_patches += below[i];
-  }
-  return n_patches <= cols / 512 ? Base{uint32_t(base), n_patches} : widest_base<C>(row, cols);
-}
-
-// A panel's plain words of a step, `stride` bytes apart, become shortened ones. at: the first's column.
-template <class C>
-void shorten(const uint8_t* words, int stride, const uint8_t* bases, int at, int panel, uint8_t* to, Tail& tail, int most_patches,
-             Patch* patches) {
+void patch(const uint8_t* words, int stride, const uint8_t* bases, int at, int panel, Tail& tail, int most_patches, Patch* patches) {
   using Lane = typename C::Lane;
-  typedef Lane Lanes __attribute__((vector_size(16)));
-  auto shorten_all = [&](auto code) __attribute__((always_inline)) {
-    for (int v = 0; v < C::kWordBytes; v += 16) {
-      const Lanes last = code(C::kWords, v);
-#pragma GCC unroll 16
-      for (int i = 0; i < C::kWords; i++) store(to + C::kWordBytes * i + v, code(i, v) | C::carry(i, last));
-    }
-  };
-  auto number = [&](int i, int v) __attribute__((always_inline)) { return load<Lanes>(words + stride * i + v); };
-  auto above = [&](Lanes x, int v) __attribute__((always_inline)) { return (x & C::kMagnitude) - load<Lanes>(bases + v); };
-  Lanes all{};
-  shorten_all([&](int i, int v) __attribute__((always_inline)) {
-    const Lanes x = number(i, v), code = above(x, v);
-    all |= code;
-    return (x & C::kSign) | code;
-  });
-  Lane any = 0;
-  for (size_t i = 0; i < 16 / sizeof(Lane); i++) any |= all[i];
-  if (any <= C::kLargest) return;
-  shorten_all([&](int i, int v) {
-    const Lanes x = number(i, v), code = above(x, v);
-    return ((x & C::kSign) | code) & Lanes(code <= C::kLargest);
-  });
   for (int i = 0; i <= C::kWords; i++)
     for (int lane = 0; lane < C::kLanesOfWord; lane++) {
       const Lane x = lane_at<Lane>(words + stride * i, lane);
@@ -360,7 +312,8 @@ void shorten(const uint8_t* words, int stride, const uint8_t* bases, int at, int
 constexpr int kShortenedAtOnce = 4;
 
 template <class C>
-void lay_shortened(const Matrix& m, const StoredRow* rows, uint8_t* group, int width, int begin, int end, Tail& tail) {
+void lay_shortened(const Matrix& m, const StoredRow* rows, uint8_t* group, int width, int begin, int end, const Kernels& kernels,
+                   Tail& tail) {
   constexpr int kPlainSteps = C::kWords + 1;
   const Matrix plain{C::kPlain, 1, kLanes, m.cols, nullptr};
   const int stride = C::kWordBytes * width;
@@ -374,16 +327,19 @@ void lay_shortened(const Matrix& m, const StoredRow* rows, uint8_t* group, int w
     lay_floats<C::kPlain>(plain, rows, words - plain.step_offset(width, first), width, first, stop * kPlainSteps);
     const uint8_t* from = words;
     for (int s = step; s < stop; s++, from += stride * kPlainSteps)
-      for (int p = 0; p < width; p++)
-        shorten<C>(from + C::kWordBytes * p, stride, bases + p * m.base_bytes(), s * C::kColumns, p,
-                   group + m.step_offset(width, s) + m.quant_bytes() * p, tail, most_patches, patches);
+      for (int p = 0; p < width; p++) {
+        const uint8_t *plain_words = from + C::kWordBytes * p, *base = bases + p * m.base_bytes();
+        uint8_t* to = group + m.step_offset(width, s) + m.quant_bytes() * p;
+        if (!kernels.shortening->words(m.pack, plain_words, stride, base, to))
+          patch<C>(plain_words, stride, base, s * C::kColumns, p, tail, most_patches, patches);
+      }
   }
 }
 
 template <class C>
-void lay_bases(const StoredRow* rows, int n_rows, int cols, uint8_t* to) {
+void lay_bases(Pack pack, const StoredRow* rows, int n_rows, int cols, const Kernels& kernels, uint8_t* to) {
   for (int r = 0; r < n_rows; r++) {
-    const auto base = typename C::Lane(base_of<C>(rows[r].blocks, cols).base);
+    const auto base = typename C::Lane(base_of(pack, rows[r].blocks, cols, kernels).base);
     for (int i = 0; i < C::kStepColumns; i++, to += sizeof base) std::memcpy(to, &base, sizeof base);
   }
 }
@@ -391,12 +347,12 @@ void lay_bases(const StoredRow* rows, int n_rows, int cols, uint8_t* to) {
 // ---- any type -------------------------------------------------------------------------------------------------------
 
 template <Pack kPack>
-void lay(Matrix m, const StoredRow* rows, uint8_t* group, int width, int begin, int end, Tail& tail) {
+void lay(Matrix m, const StoredRow* rows, uint8_t* group, int width, int begin, int end, const Kernels& kernels, Tail& tail) {
   m.pack = kPack;  // the same, but known to the compiler, which then knows all sizes
   if constexpr (kPack <= Pack::BF16) {
     lay_floats<kPack>(m, rows, group, width, begin, end);
   } else if constexpr (kPack < Pack::Q8_0) {
-    lay_shortened<Code<kPack>>(m, rows, group, width, begin, end, tail);
+    lay_shortened<Code<kPack>>(m, rows, group, width, begin, end, kernels, tail);
   } else if constexpr (kPack == Pack::Q4_K || kPack == Pack::Q5_K || kPack == Pack::Q6_K) {
     for (int step = begin; step < end; step += 8) {
       for (int p = 0; p < width; p++) {
@@ -413,8 +369,10 @@ void lay(Matrix m, const StoredRow* rows, uint8_t* group, int width, int begin, 
 
 }  // namespace
 
-Base base_of(Pack pack, const uint8_t* row, int cols) {
-  return with_code(pack, [&](auto code) { return base_of<decltype(code)>(row, cols); });
+Base base_of(Pack pack, const uint8_t* row, int cols, const Kernels& kernels) {
+  const Base base = kernels.shortening->base_below_largest(pack, row, cols);
+  if (base.n_patches <= cols / 512) return base;
+  return with_code(pack, [&](auto code) { return widest_base<decltype(code)>(row, cols); });
 }
 
 int steps_at_once(Pack pack) {
@@ -431,7 +389,7 @@ int steps_at_once(Pack pack) {
   }
 }
 
-void begin_tail(const Matrix& m, const StoredRow* rows, int width, Tail& tail) {
+void begin_tail(const Matrix& m, const StoredRow* rows, int width, const Kernels& kernels, Tail& tail) {
   tail.bytes.assign(width * m.tail_bytes(), 0xff);  // patches: kNowhere
   tail.n_patches = 0, tail.overflows = false;
   uint8_t* to = tail.bytes.data();
@@ -439,26 +397,26 @@ void begin_tail(const Matrix& m, const StoredRow* rows, int width, Tail& tail) {
   if (m.pack == Pack::Q8R)
     for (int r = 0; r < n_rows; r++) std::memcpy(to + 4 * r, &rows[r].scale, 4);
   else if (m.shortened())
-    with_code(m.pack, [&](auto code) { lay_bases<decltype(code)>(rows, n_rows, m.cols, to); });
+    with_code(m.pack, [&](auto code) { lay_bases<decltype(code)>(m.pack, rows, n_rows, m.cols, kernels, to); });
 }
 
-void lay_steps(const Matrix& m, const StoredRow* rows, uint8_t* to, int width, int begin, int end, Tail& tail) {
+void lay_steps(const Matrix& m, const StoredRow* rows, uint8_t* to, int width, int begin, int end, const Kernels& kernels, Tail& tail) {
   // As if the whole group were there: the pointer is moved back by what is left out.
   uint8_t* group = to - m.step_offset(width, begin);
   switch (m.pack) {
-    case Pack::F32: return lay<Pack::F32>(m, rows, group, width, begin, end, tail);
-    case Pack::F16: return lay<Pack::F16>(m, rows, group, width, begin, end, tail);
-    case Pack::BF16: return lay<Pack::BF16>(m, rows, group, width, begin, end, tail);
-    case Pack::F32_28: return lay<Pack::F32_28>(m, rows, group, width, begin, end, tail);
-    case Pack::BF16_12: return lay<Pack::BF16_12>(m, rows, group, width, begin, end, tail);
-    case Pack::Q8_0: return lay<Pack::Q8_0>(m, rows, group, width, begin, end, tail);
-    case Pack::Q8F: return lay<Pack::Q8F>(m, rows, group, width, begin, end, tail);
-    case Pack::Q8R: return lay<Pack::Q8R>(m, rows, group, width, begin, end, tail);
-    case Pack::Q4_0: return lay<Pack::Q4_0>(m, rows, group, width, begin, end, tail);
-    case Pack::Q4_K: return lay<Pack::Q4_K>(m, rows, group, width, begin, end, tail);
-    case Pack::Q5_K: return lay<Pack::Q5_K>(m, rows, group, width, begin, end, tail);
-    case Pack::Q6_K: return lay<Pack::Q6_K>(m, rows, group, width, begin, end, tail);
-    default: return lay<Pack::MXFP4>(m, rows, group, width, begin, end, tail);
+    case Pack::F32: return lay<Pack::F32>(m, rows, group, width, begin, end, kernels, tail);
+    case Pack::F16: return lay<Pack::F16>(m, rows, group, width, begin, end, kernels, tail);
+    case Pack::BF16: return lay<Pack::BF16>(m, rows, group, width, begin, end, kernels, tail);
+    case Pack::F32_28: return lay<Pack::F32_28>(m, rows, group, width, begin, end, kernels, tail);
+    case Pack::BF16_12: return lay<Pack::BF16_12>(m, rows, group, width, begin, end, kernels, tail);
+    case Pack::Q8_0: return lay<Pack::Q8_0>(m, rows, group, width, begin, end, kernels, tail);
+    case Pack::Q8F: return lay<Pack::Q8F>(m, rows, group, width, begin, end, kernels, tail);
+    case Pack::Q8R: return lay<Pack::Q8R>(m, rows, group, width, begin, end, kernels, tail);
+    case Pack::Q4_0: return lay<Pack::Q4_0>(m, rows, group, width, begin, end, kernels, tail);
+    case Pack::Q4_K: return lay<Pack::Q4_K>(m, rows, group, width, begin, end, kernels, tail);
+    case Pack::Q5_K: return lay<Pack::Q5_K>(m, rows, group, width, begin, end, kernels, tail);
+    case Pack::Q6_K: return lay<Pack::Q6_K>(m, rows, group, width, begin, end, kernels, tail);
+    default: return lay<Pack::MXFP4>(m, rows, group, width, begin, end, kernels, tail);
   }
 }
 

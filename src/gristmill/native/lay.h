@@ -4,6 +4,7 @@
 
 #include "dequantize.h"
 #include "matrix.h"
+#include "shortened.h"
 
 namespace gristmill {
 
@@ -41,20 +42,17 @@ struct Tail {
   bool overflows = false;  // it has no room for all patches: the group cannot be laid so
 };
 
-// Of a row of a type that is shortened: what its codes are less than its magnitudes, and for how many numbers there is no code.
-struct Base {
-  uint32_t base;
-  int n_patches;
-};
-Base base_of(Pack pack, const uint8_t* row, int cols);
+// Of a row of a type that is shortened. As few powers of two below the largest number are left out as can be; where that is many
+// numbers, large ones may go instead.
+Base base_of(Pack pack, const uint8_t* row, int cols, const Kernels& kernels);
 
 // Steps that are laid at once; lay_steps begins at a multiple of it.
 int steps_at_once(Pack pack);
 
 // Before the steps: all of the tail but patches. rows[width * 16], zeros where the matrix has no such row.
-void begin_tail(const Matrix& m, const StoredRow* rows, int width, Tail& tail);
+void begin_tail(const Matrix& m, const StoredRow* rows, int width, const Kernels& kernels, Tail& tail);
 
 // Steps [begin, end) of all rows of a group, put at `to`, their patches at the end of the tail. From the first step to the last.
-void lay_steps(const Matrix& m, const StoredRow* rows, uint8_t* to, int width, int begin, int end, Tail& tail);
+void lay_steps(const Matrix& m, const StoredRow* rows, uint8_t* to, int width, int begin, int end, const Kernels& kernels, Tail& tail);
 
 }  // namespace gristmill

@@ -226,6 +226,7 @@ struct AttentionRows {
 
 struct Peaks;  // machine.h
 struct Fits;   // quantize.h
+struct Shortening;  // shortened.h
 
 // What one instruction set offers.
 struct Kernels {
@@ -262,6 +263,7 @@ struct Kernels {
   void (*attention_finish)(const float* total, int n, float* y);
   const Peaks* peaks;
   const Fits* fits;
+  const Shortening* shortening;
 };
 
 const Kernels* kernels_portable();

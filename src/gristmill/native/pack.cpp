@@ -225,7 +225,7 @@ bool pack_groups(const Job& job, int begin, int end, const Kernels& kernels) {
     int panel = job.first_panel(g), matrix = g / job.groups_a_matrix, width = m.group_width(panel);
     uint8_t* group = job.base + (m.group(matrix, panel) - m.data);
     reader.read(matrix, panel * kLanes, width * kLanes, rows);
-    begin_tail(m, rows, width, tail);
+    begin_tail(m, rows, width, kernels, tail);
     for (int step = 0; step < n_steps; step += stretch) {
       int stop = std::min(step + stretch, n_steps), fetched = 0;
       bool last = stop == n_steps;
@@ -237,7 +237,7 @@ bool pack_groups(const Job& job, int begin, int end, const Kernels& kernels) {
         for (; fetched < std::min(due, n_fetch); fetched++) fetch_row(job, reader, next_group, fetched, from, to);
         int laid = std::min(s + unit, stop);
         size_t at = m.step_offset(width, s), n_bytes = m.step_offset(width, laid) - at;
-        lay_steps(m, rows, stage, width, s, laid, tail);
+        lay_steps(m, rows, stage, width, s, laid, kernels, tail);
         stream_copy(group + at, stage, n_bytes);
       }
     }
@@ -250,7 +250,7 @@ bool pack_groups(const Job& job, int begin, int end, const Kernels& kernels) {
 
 // The type in which it takes less memory, or its own if that has room for too few patches. Rows from all over the weight tell;
 // where others prove them wrong, it is laid again.
-Pack shortened(const SourceWeight& weight, Pack plain) {
+Pack shortened(const SourceWeight& weight, Pack plain, const Kernels& kernels) {
   constexpr int kRows = 64;
   if ((plain != Pack::F32 && plain != Pack::BF16) || !weight.shorten) return plain;
   const Pack pack = plain == Pack::F32 ? Pack::F32_28 : Pack::BF16_12;
@@ -260,7 +260,7 @@ Pack shortened(const SourceWeight& weight, Pack plain) {
   const size_t row_bytes = size_t(weight.cols) * source_block_bytes(weight.source);
   int64_t n_patches = 0;
   for (int64_t i = 0; i < looked_at; i++)
-    n_patches += base_of(pack, weight.data + row_bytes * size_t(i * n_rows / looked_at), weight.cols).n_patches;
+    n_patches += base_of(pack, weight.data + row_bytes * size_t(i * n_rows / looked_at), weight.cols, kernels).n_patches;
   const int64_t room = int64_t(m.patch_bytes() / sizeof(Patch)) * looked_at / kLanes;  // as much as so many rows have
   return n_patches * 2 <= room ? m.pack : plain;
 }
@@ -299,7 +299,7 @@ std::vector<int> pack_some(const std::vector<SourceWeight>& weights, const std::
   for (int w : which) {
     const SourceWeight& weight = weights[w];
     const Pack plain = pack_of(weight);
-    Matrix m{shorten ? shortened(weight, plain) : plain, weight.n_matrices, weight.rows, weight.cols, nullptr, kernels.byte_zero};
+    Matrix m{shorten ? shortened(weight, plain, kernels) : plain, weight.n_matrices, weight.rows, weight.cols, nullptr, kernels.byte_zero};
     Arena::Piece piece = arena.allocate(m.total_bytes());
     m.data = piece.data;
     packed[w] = {m, piece.memory};

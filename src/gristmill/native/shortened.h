@@ -61,6 +61,21 @@ struct Patch {
 };
 constexpr uint32_t kNowhere = UINT32_MAX;
 
+// Of a row: what its codes are less than its magnitudes, and for how many numbers there is no code.
+struct Base {
+  uint32_t base;
+  int n_patches;
+};
+
+// What an instruction set does of it.
+struct Shortening {
+  // The largest number has the largest code. cols: a multiple of Code::kColumns.
+  Base (*base_below_largest)(Pack pack, const uint8_t* row, int cols);
+  // A panel's plain words of a step, `stride` bytes apart, become shortened ones; bases: of each lane. Whether all numbers have
+  // a code; those that have none get 0.
+  bool (*words)(Pack pack, const uint8_t* words, int stride, const uint8_t* bases, uint8_t* to);
+};
+
 // Calls body with the Code of a type that is shortened.
 template <class Body>
 auto with_code(Pack pack, Body body) {

@@ -1,0 +1,109 @@
+// Numbers on their way into fewer bits (shortened.h), in the compiler's own vectors, as wide as the instruction set has them.
+#pragma once
+#include <algorithm>
+#include <cstring>
+
+#include "shortened.h"
+
+namespace gristmill {
+namespace {
+
+#if defined(__AVX512BW__)
+constexpr int kVectorBytes = 64;
+#elif defined(__AVX2__)
+constexpr int kVectorBytes = 32;
+#else
+constexpr int kVectorBytes = 16;
+#endif
+
+template <class V>
+inline V load_vector(const void* p) {
+  V v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+
+// Bits that some lane has.
+template <class V>
+inline uint64_t any_bits(V v) {
+  typedef uint64_t Longs __attribute__((vector_size(kVectorBytes)));
+  const Longs longs = (Longs)v;
+  uint64_t any = 0;
+  for (size_t i = 0; i < sizeof(V) / 8; i++) any |= longs[i];
+  return any;
+}
+
+template <class C>
+Base base_below_largest(const uint8_t* row, int cols) {
+  using Lane = std::make_signed_t<typename C::Lane>;  // as which all processors compare
+  typedef Lane Lanes __attribute__((vector_size(kVectorBytes)));
+  constexpr int kPerVector = kVectorBytes / int(sizeof(Lane)), kCounted = 1 << 15;  // so many columns' patches fit a lane
+  const int whole = cols / kPerVector * kPerVector;
+  auto magnitudes = [row](int k) { return load_vector<Lanes>(row + sizeof(Lane) * k) & Lane(C::kMagnitude); };
+  auto magnitude = [row](int k) {
+    Lane x;
+    std::memcpy(&x, row + sizeof x * k, sizeof x);
+    return Lane(x & Lane(C::kMagnitude));
+  };
+  Lanes largest{};
+  for (int k = 0; k < whole; k += kPerVector) {
+    const Lanes x = magnitudes(k);
+    largest = x > largest ? x : largest;
+  }
+  Lane most = 0;
+  for (int i = 0; i < kPerVector; i++) most = std::max(most, Lane(largest[i]));
+  for (int k = whole; k < cols; k++) most = std::max(most, magnitude(k));
+  const auto base = Lane(most > Lane(C::kLargest) ? most - Lane(C::kLargest) : 0);
+  int n_patches = 0;
+  for (int k = 0; k < whole;) {
+    Lanes below{};
+    for (const int end = std::min(whole, k + kCounted); k < end; k += kPerVector) below -= magnitudes(k) < base;
+    for (int i = 0; i < kPerVector; i++) n_patches += below[i];
+  }
+  for (int k = whole; k < cols; k++) n_patches += magnitude(k) < base;
+  return {uint32_t(base), n_patches};
+}
+
+template <class C>
+bool shorten_words(const uint8_t* words, int stride, const uint8_t* bases, uint8_t* to) {
+  using Lane = typename C::Lane;
+  typedef Lane Lanes __attribute__((vector_size(kVectorBytes)));
+  static_assert(C::kWordBytes % kVectorBytes == 0);
+  auto shorten_all = [&](auto code) __attribute__((always_inline)) {
+    for (int v = 0; v < C::kWordBytes; v += kVectorBytes) {
+      const Lanes last = code(C::kWords, v);
+#pragma GCC unroll 16
+      for (int i = 0; i < C::kWords; i++) {
+        const Lanes word = code(i, v) | C::carry(i, last);
+        std::memcpy(to + C::kWordBytes * i + v, &word, sizeof word);
+      }
+    }
+  };
+  auto number = [&](int i, int v) __attribute__((always_inline)) { return load_vector<Lanes>(words + stride * i + v); };
+  auto above = [&](Lanes x, int v) __attribute__((always_inline)) { return (x & C::kMagnitude) - load_vector<Lanes>(bases + v); };
+  Lanes all{};
+  shorten_all([&](int i, int v) __attribute__((always_inline)) {
+    const Lanes x = number(i, v), code = above(x, v);
+    all |= code;
+    return (x & C::kSign) | code;
+  });
+  if (!any_bits(all & Lane(~C::kLargest))) return true;
+  shorten_all([&](int i, int v) {
+    const Lanes x = number(i, v), code = above(x, v);
+    return ((x & C::kSign) | code) & Lanes(code <= C::kLargest);
+  });
+  return false;
+}
+
+Base base_below_largest(Pack pack, const uint8_t* row, int cols) {
+  return with_code(pack, [&](auto code) { return base_below_largest<decltype(code)>(row, cols); });
+}
+
+bool shorten_words(Pack pack, const uint8_t* words, int stride, const uint8_t* bases, uint8_t* to) {
+  return with_code(pack, [&](auto code) { return shorten_words<decltype(code)>(words, stride, bases, to); });
+}
+
+constexpr Shortening kShortening = {base_below_largest, shorten_words};
+
+}  // namespace
+}  // namespace gristmill
