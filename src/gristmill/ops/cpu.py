@@ -140,9 +140,7 @@ class CpuOps:
                 array.values = self._through(array, self._native.rms_norm)
             return array.values
         if isinstance(array, Sum):
-            if array.total is None:
-                array.total = self._native.add(array.x, array.y)
-            return array.total
+            return array.is_now(self._native.add(array.x, array.y)) if array.total is None else array.total
         return array
 
     def _through(self, normed: Normed[F32], call: _Native) -> F32:
@@ -150,11 +148,13 @@ class CpuOps:
         x = normed.x
         if not isinstance(x, Sum) or x.total is not None:
             return call(self._values(x), None, normed.weight, normed.eps)[1]
-        x.total, result = call(x.x, x.y, normed.weight, normed.eps)
+        total, result = call(x.x, x.y, normed.weight, normed.eps)
+        assert total is not None
+        x.is_now(total)
         return result
 
     def _product(self, x: Rows, w: _kernels.Linear, call: _Native) -> F32:
-        """Rows that are rounded for the product are normalized on the way; where it reads float32, all can."""
+        """Rows that it rounds are normalized on the way; those that it reads as they are, before."""
         if isinstance(x, Normed) and x.values is None and w.arithmetic != "f32":
             return self._through(x, call)
         return call(self._values(x), None, None, 0.0)[1]

@@ -159,7 +159,8 @@ class CudaOps:
             return norm.rms_norm(x, weight, eps, self._dtype)
         if x.total is not None:
             return norm.rms_norm(x.total, weight, eps, self._dtype)
-        x.total, normed = norm.add_rms_norm(x.x, x.y, weight, eps, self._dtype)
+        total, normed = norm.add_rms_norm(x.x, x.y, weight, eps, self._dtype)
+        x.is_now(total)
         return normed
 
     def add(self, x: Tensor | Sum[Tensor], y: Tensor | Sum[Tensor]) -> Sum[Tensor]:
@@ -217,6 +218,4 @@ class CudaOps:
 def _total(x: Tensor | Sum[Tensor]) -> Tensor:
     if isinstance(x, Tensor):
         return x
-    if x.total is None:
-        x.total = norm.add(x.x, x.y)
-    return x.total
+    return x.is_now(norm.add(x.x, x.y)) if x.total is None else x.total

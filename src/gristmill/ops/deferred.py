@@ -17,6 +17,11 @@ class Sum(Generic[A]):
     y: A
     total: A | None = None
 
+    def is_now(self, total: A) -> A:
+        """Something has computed it; memory of what was added can be used again."""
+        self.x = self.y = self.total = total
+        return total
+
 
 @dataclass(slots=True)
 class Normed(Generic[A]):
