@@ -101,7 +101,7 @@ void Ops::prepare(const Rows& x, const int* rows, int n_columns, int tile_column
     c = Column{};
     if (rows && rows[i] < 0) return;
     thread_local std::vector<float> scratch;
-    float* floats = f32 ? out.f32.data() + size_t(i) * n_f32 : grown(scratch, n);
+    float* floats = f32 ? out.f32.data() + size_t(i) * n_f32 : x.norm ? grown(scratch, n) : nullptr;
     c.x = row_of(x, rows ? rows[i] : i, n, floats);
     int lane = i % tile_columns;
     size_t tile = size_t(i / tile_columns) * n_blocks;

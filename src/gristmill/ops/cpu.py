@@ -131,10 +131,7 @@ class CpuOps:
     def array(self, values: Array) -> Array:
         return values
 
-    def get(self, array: Array) -> Array:
-        return self._values(array)
-
-    def _values(self, array: Array | Sum[F32] | Normed[F32]) -> Array:
+    def get(self, array: Array | Sum[F32] | Normed[F32]) -> Array:
         if isinstance(array, Normed):
             if array.values is None:
                 array.values = self._through(array, self._native.rms_norm)
@@ -147,7 +144,7 @@ class CpuOps:
         """What the call makes of the rows' norm. On its way it takes the sum that they are, if no one has."""
         x = normed.x
         if not isinstance(x, Sum) or x.total is not None:
-            return call(self._values(x), None, normed.weight, normed.eps)[1]
+            return call(self.get(x), None, normed.weight, normed.eps)[1]
         total, result = call(x.x, x.y, normed.weight, normed.eps)
         assert total is not None
         x.is_now(total)
@@ -157,7 +154,7 @@ class CpuOps:
         """Rows that it rounds are normalized on the way; those that it reads as they are, before."""
         if isinstance(x, Normed) and x.values is None and w.arithmetic != "f32":
             return self._through(x, call)
-        return call(self._values(x), None, None, 0.0)[1]
+        return call(self.get(x), None, None, 0.0)[1]
 
     def kv_layers(
         self, n_layers: int, n_blocks: int, n_kv_heads: int, head_dim: int, kv_type: str
@@ -171,7 +168,7 @@ class CpuOps:
         tape = _kernels.Tape()
         self._native.record(tape)
         try:
-            results = tuple(map(self._values, step()))
+            results = tuple(map(self.get, step()))
         finally:
             self._native.record(None)
         lasting = tuple(self._native.share(tape, r) if r.dtype == np.float32 else r for r in results)
@@ -196,7 +193,7 @@ class CpuOps:
         return Normed(x, weight, eps)
 
     def add(self, x: F32 | Sum[F32], y: F32) -> Sum[F32]:
-        return Sum(self._values(x), self._values(y))
+        return Sum(self.get(x), self.get(y))
 
     def rope_angles(self, positions: Array, rope: RopeConfig) -> tuple[F32, F32]:
         return self._native.rope_angles(positions, np.array(rope.inv_freq, np.float32), rope.scale)
@@ -233,10 +230,10 @@ class CpuOps:
         n_active: int,
         limit: float,
     ) -> F32:
-        return self._native.moe(self._values(x), router, gate_up, down, n_active, limit)
+        return self._native.moe(self.get(x), router, gate_up, down, n_active, limit)
 
     def take_rows(self, x: F32 | Sum[F32], rows: Array) -> F32:
-        return self._native.take_rows(self._values(x), rows)
+        return self._native.take_rows(self.get(x), rows)
 
     def sample(self, logits: F32, batch: Batch) -> Array:
         return self._native.sample(
