@@ -162,6 +162,13 @@ nb::bytes decode(const Codec& codec, const std::vector<int64_t>& ids) {
   return nb::bytes(text.data(), text.size());
 }
 
+// A codec, built while other threads of Python go on.
+template <class Build, class... Args>
+std::unique_ptr<Codec> built(Build build, const Args&... parts) {
+  nb::gil_scoped_release release;
+  return build(parts...);
+}
+
 // (start, end, id) of each added token, in bytes of the text's UTF-8.
 nb::list find_phrases(const Codec& codec, const nb::str& text, bool with_special) {
   nb::list all;
@@ -232,14 +239,14 @@ NB_MODULE(_tokenizer, m) {
              bool whole_word_first) {
             const CodecOptions options =
                 make_options(splitter, true, whole_word_first, false, false, false, -1);
-            return gristmill::build_byte_level(make_pieces(texts, kinds), make_merges(merges), options);
+            return built(gristmill::build_byte_level, make_pieces(texts, kinds), make_merges(merges), options);
           },
           "texts"_a, "kinds"_a, "merges"_a, "splitter"_a, "whole_word_first"_a)
       .def_static(
           "ranked",
           [](nb::handle texts, const nb::bytes& kinds, Splitter splitter) {
             const CodecOptions options = make_options(splitter, true, true, false, false, false, -1);
-            return gristmill::build_ranked(make_pieces(texts, kinds), options);
+            return built(gristmill::build_ranked, make_pieces(texts, kinds), options);
           },
           "texts"_a, "kinds"_a, "splitter"_a)
       .def_static(
@@ -248,7 +255,7 @@ NB_MODULE(_tokenizer, m) {
              bool space_after_phrase, int64_t unknown) {
             const CodecOptions options = make_options(Splitter::kNeighbours, false, false, true, space_first,
                                                       space_after_phrase, unknown);
-            return gristmill::build_scored(make_pieces(texts, kinds), scores, options);
+            return built(gristmill::build_scored, make_pieces(texts, kinds), scores, options);
           },
           "texts"_a, "kinds"_a, "scores"_a, "space_first"_a, "space_after_phrase"_a, "unknown"_a)
       .def_static(
@@ -258,7 +265,7 @@ NB_MODULE(_tokenizer, m) {
             CodecOptions options = make_options(Splitter::kNeighbours, false, false, true, space_first,
                                                       space_after_phrase, unknown);
             options.space_unless_there = space_unless_there;
-            return gristmill::build_char_level(make_pieces(texts, kinds), make_merges(merges), options);
+            return built(gristmill::build_char_level, make_pieces(texts, kinds), make_merges(merges), options);
           },
           "texts"_a, "kinds"_a, "merges"_a, "space_first"_a, "space_after_phrase"_a,
           "space_unless_there"_a, "unknown"_a)

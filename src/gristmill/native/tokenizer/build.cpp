@@ -34,20 +34,27 @@ class PrintableBytes {
     }
   }
 
-  // False when `text` holds a character outside the alphabet; `bytes` is then the text itself.
+  // Appends the bytes of `text`. False when it holds a character outside the alphabet: then it is itself what is appended.
   bool decode(std::string_view text, std::string& bytes) const {
-    bytes.clear();
+    const size_t before = bytes.size();
+    bytes.resize(before + text.size());
+    char* to = bytes.data() + before;
     const char* end = text.data() + text.size();
     for (const char* p = text.data(); p < end;) {
+      if (*p >= 0x21 && *p <= 0x7E) {
+        *to++ = *p++;
+        continue;
+      }
       size_t length;
       const uint32_t code_point = decode_utf8(p, end, length);
       if (code_point >= kEnd || byte_of_[code_point] < 0) {
-        bytes.assign(text);
+        bytes.replace(before, bytes.npos, text);
         return false;
       }
-      bytes.push_back(static_cast<char>(byte_of_[code_point]));
+      *to++ = static_cast<char>(byte_of_[code_point]);
       p += length;
     }
+    bytes.resize(static_cast<size_t>(to - bytes.data()));
     return true;
   }
 
@@ -56,9 +63,8 @@ class PrintableBytes {
   int16_t byte_of_[kEnd];
 };
 
-// SentencePiece's spelling of spaces. False when the text holds a real space, which no text can then match.
+// Appends SentencePiece's spelling of spaces. False when the text holds a real space, which no text can then match.
 bool unmark_spaces(std::string_view text, std::string& plain) {
-  plain.clear();
   bool reachable = true;
   for (size_t i = 0; i < text.size();) {
     if (text.compare(i, 3, "\xE2\x96\x81") == 0) {
@@ -100,7 +106,7 @@ struct Base {
   std::array<uint32_t, 256> byte_ids;
 };
 
-// The vocabulary with the bytes each id decodes to. `spell`: text -> bytes, false when no text can match it.
+// The vocabulary with the bytes each id decodes to. `spell` appends a text's bytes; false when no text can match it.
 template <class Spell>
 Base make_vocab(const Pieces& pieces, const Spell& spell) {
   check_counts(pieces);
@@ -114,6 +120,7 @@ Base make_vocab(const Pieces& pieces, const Spell& spell) {
     const std::string_view text = pieces.texts[i];
     switch (pieces.kinds[i]) {
       case PieceKind::kText: {
+        bytes.clear();
         const bool reachable = spell(text, bytes) && !bytes.empty();
         if (reachable && bytes.size() > kMaxPieceBytes) {
           fail("token", i, "has " + std::to_string(bytes.size()) + " bytes; at most 4096 are supported");
@@ -170,8 +177,8 @@ class LiteralTexts {
 struct Parts {
   std::string whole;
   size_t left_size;
-  std::string_view texts[3];
-  uint64_t hashes[3];
+  std::string_view texts[2];
+  uint64_t hashes[2];
   uint32_t ids[3];
 
   bool are_held() const { return ids[0] != kNone && ids[1] != kNone && ids[2] != kNone; }
@@ -187,27 +194,29 @@ PairTable make_pairs(const Vocab& vocab, const Pieces& pieces, const std::vector
   // Memory is what this waits for, so it is asked for some merges ahead.
   constexpr size_t kBatch = 16;
   Parts batch[kBatch];
-  std::string right;
+  uint32_t made = kNone;
   for (size_t first = 0; first < merges.size(); first += kBatch) {
     const size_t n = std::min(kBatch, merges.size() - first);
     for (size_t i = 0; i < n; ++i) {
       Parts& parts = batch[i];
+      parts.whole.clear();
       spell(merges[first + i].first, parts.whole);
       parts.left_size = parts.whole.size();
-      spell(merges[first + i].second, right);
-      parts.whole += right;
+      spell(merges[first + i].second, parts.whole);
       const std::string_view whole(parts.whole);
       parts.texts[0] = whole.substr(0, parts.left_size);
       parts.texts[1] = whole.substr(parts.left_size);
-      parts.texts[2] = whole;
-      for (int k = 0; k < 3; ++k) {
+      for (int k = 0; k < 2; ++k) {
         parts.hashes[k] = hash_bytes(parts.texts[k].data(), parts.texts[k].size());
         vocab.prefetch(parts.hashes[k]);
       }
     }
     for (size_t i = 0; i < n; ++i) {
       Parts& parts = batch[i];
-      for (int k = 0; k < 3; ++k) parts.ids[k] = vocab.find(parts.texts[k], parts.hashes[k]);
+      for (int k = 0; k < 2; ++k) parts.ids[k] = vocab.find(parts.texts[k], parts.hashes[k]);
+      // Most vocabularies number tokens as merges make them, so that the last one or its successor is nearly always it.
+      made = vocab.gives(made, parts.whole) ? made : vocab.gives(made + 1, parts.whole) ? made + 1 : vocab.find(parts.whole);
+      parts.ids[2] = made;
       if (parts.are_held()) pairs.prefetch(parts.ids[0], parts.ids[1]);
     }
     for (size_t i = 0; i < n; ++i) {
@@ -246,7 +255,6 @@ PairTable make_all_pairs(const Vocab& vocab, uint32_t n_ids, const Rank& rank, c
   for (uint32_t id = 0; id < n_ids; ++id) {
     if (!vocab.findable(id)) continue;
     const std::string_view piece = vocab[id];
-    if (vocab.find(piece) != id) continue;
     if (piece.size() > kMaxCutPieceBytes) fail("token", id, "has over 1024 bytes; that is not supported");
     for (size_t cut = 1; cut < piece.size(); ++cut) {
       if (!is_cut(piece[cut])) continue;
@@ -331,7 +339,7 @@ std::unique_ptr<Codec> build_scored(const Pieces& pieces, const std::vector<floa
 
 std::unique_ptr<Codec> build_ranked(const Pieces& pieces, CodecOptions options) {
   const auto spell = [](std::string_view text, std::string& bytes) {
-    bytes.assign(text);
+    bytes.append(text);
     return true;
   };
   Base base = make_vocab(pieces, spell);

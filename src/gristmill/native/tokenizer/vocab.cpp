@@ -1,8 +1,11 @@
 #include "vocab.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 namespace gristmill {
+
+static constexpr size_t kMostSlots = size_t{1} << 31;
 
 void Vocab::reserve(size_t n_pieces, size_t n_bytes) {
   arena_.reserve(n_bytes);
@@ -13,24 +16,31 @@ void Vocab::reserve(size_t n_pieces, size_t n_bytes) {
   grow(n_slots);
 }
 
+// Ids below n_slots have room in a slot then.
 void Vocab::grow(size_t n_slots) {
   if (n_slots <= slots_.size()) return;
-  std::vector<Slot> old(n_slots, Slot{0, kNone});
+  if (n_slots > kMostSlots) throw std::length_error("a vocabulary of 2^30 pieces or more");
+  std::vector<uint32_t> old(n_slots, kNone);
   old.swap(slots_);
+  const uint32_t old_ids = (1u << id_bits_) - 1;
+  id_bits_ = __builtin_ctzll(n_slots);
   const size_t mask = slots_.size() - 1;
-  for (const Slot& slot : old) {
-    if (slot.id == kNone) continue;
-    const std::string_view piece = (*this)[slot.id];
-    size_t at = hash_bytes(piece.data(), piece.size()) & mask;
-    while (slots_[at].id != kNone) at = (at + 1) & mask;
-    slots_[at] = slot;
+  for (const uint32_t slot : old) {
+    if (slot == kNone) continue;
+    const uint32_t id = slot & old_ids;
+    const std::string_view piece = (*this)[id];
+    const uint64_t hash = hash_bytes(piece.data(), piece.size());
+    size_t at = hash & mask;
+    while (slots_[at] != kNone) at = (at + 1) & mask;
+    slots_[at] = slot_of(hash, id);
   }
 }
 
 uint32_t Vocab::append(std::string_view piece, bool findable) {
   const uint32_t id = size();
+  if (piece.size() > UINT32_MAX - arena_.size()) throw std::length_error("a vocabulary of 4 GiB or more");
   arena_.insert(arena_.end(), piece.begin(), piece.end());
-  offsets_.push_back(arena_.size());
+  offsets_.push_back(static_cast<uint32_t>(arena_.size()));
   findable_.push_back(findable);
   return id;
 }
@@ -58,16 +68,16 @@ void Vocab::index_from(uint32_t first) {
 }
 
 uint32_t Vocab::index(uint32_t id, uint64_t hash) {
-  if ((n_indexed_ + 1) * 2 > slots_.size()) grow(slots_.empty() ? 64 : slots_.size() * 2);
+  while ((n_indexed_ + 1) * 2 > slots_.size() || id + 1 >= slots_.size()) grow(slots_.empty() ? 64 : slots_.size() * 2);
   const size_t mask = slots_.size() - 1;
   size_t at = hash & mask;
-  while (slots_[at].id != kNone) {
-    if (slots_[at].hash == static_cast<uint32_t>(hash >> 32) && (*this)[slots_[at].id] == (*this)[id]) {
-      return slots_[at].id;
+  for (; slots_[at] != kNone; at = (at + 1) & mask) {
+    if (holds(slots_[at], hash, (*this)[id])) {
+      findable_[id] = false;
+      return slots_[at] & ((1u << id_bits_) - 1);
     }
-    at = (at + 1) & mask;
   }
-  slots_[at] = Slot{static_cast<uint32_t>(hash >> 32), id};
+  slots_[at] = slot_of(hash, id);
   ++n_indexed_;
   return id;
 }
@@ -75,8 +85,8 @@ uint32_t Vocab::index(uint32_t id, uint64_t hash) {
 uint32_t Vocab::find(std::string_view piece, uint64_t hash) const {
   if (slots_.empty()) return kNone;
   const size_t mask = slots_.size() - 1;
-  for (size_t at = hash & mask; slots_[at].id != kNone; at = (at + 1) & mask) {
-    if (slots_[at].hash == static_cast<uint32_t>(hash >> 32) && (*this)[slots_[at].id] == piece) return slots_[at].id;
+  for (size_t at = hash & mask; slots_[at] != kNone; at = (at + 1) & mask) {
+    if (holds(slots_[at], hash, piece)) return slots_[at] & ((1u << id_bits_) - 1);
   }
   return kNone;
 }
