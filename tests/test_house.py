@@ -67,6 +67,12 @@ def test_import_is_light() -> None:
     assert min(map(float, times)) < 0.15 * slowness()
 
 
+def test_a_command_is_light_until_it_loads() -> None:
+    """So that memory is cleared while numpy and the engine are imported."""
+    code = "import sys, gristmill.cli.generate; print([m for m in ('numpy', 'gristmill.llm') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
 @pytest.mark.parametrize("word", ["issue #", "this session"])
 def test_the_project_speaks_of_itself_alone(word: str) -> None:
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)

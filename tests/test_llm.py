@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,7 +16,7 @@ import small_model
 
 from gristmill import LLM, SamplingParams
 from gristmill.bundled import STORY_MODEL
-from gristmill.tokenizer.interface import MissingTokenizerError
+from gristmill.tokenizer.interface import MissingTokenizerError, TokenizerError
 
 GREEDY = SamplingParams(temperature=0, max_tokens=20, ignore_eos=True)
 
@@ -194,6 +196,21 @@ def test_without_a_vocabulary_ids_still_work(tmp_path: Path) -> None:
     assert llm.generate([[1, 2]], GREEDY)[0].outputs[0].text == ""
     with pytest.raises(MissingTokenizerError, match="--tokenizer FILE"):
         llm.generate(["text"], GREEDY)
+
+
+def test_a_broken_vocabulary_is_told_before_the_weights_are_there(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def build(checkpoint: object, ops: object, progress: Callable[[int, int], None], quantize: object) -> None:
+        for _ in range(30_000):
+            progress(0, 1)
+            time.sleep(0.001)
+
+    broken = tmp_path / "tokenizer.model"
+    broken.write_bytes(b"\x0a\xff")
+    monkeypatch.setattr("gristmill.llm.build", build)
+    with pytest.raises(TokenizerError, match=r"tokenizer\.model"):
+        LLM(path, threads=1, tokenizer=broken)
 
 
 def test_progress_ends_at_the_file_s_weights(path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from gristmill._kernels import Memory
 from gristmill.answers import Answers
 from gristmill.bundled import STORY_MODEL
 from gristmill.engine.adjust import Mask
@@ -22,20 +24,19 @@ from gristmill.engine.drafts import LONGEST
 from gristmill.engine.engine import STEP_TOKENS, Engine, EngineSettings
 from gristmill.engine.runner import REPLAY
 from gristmill.formats.open import open_checkpoint
-from gristmill.formats.quantize import quantize_type
+from gristmill.formats.qtypes import quantize_type
 from gristmill.hub.names import as_name
 from gristmill.hub.store import locate
 from gristmill.kv.cache import plan
-from gristmill.models.build import build, bytes_to_expect
+from gristmill.models.build import Progress, build, bytes_to_expect
 from gristmill.models.hyperparameters import read_config
 from gristmill.models.sampling import Advice, Recommended
 from gristmill.ops.cpu import CpuOps
 from gristmill.ops.interface import Ops
 from gristmill.outputs import Piece, RequestOutput, TextReader
 from gristmill.tokenizer.chat import ChatTemplate
-from gristmill.tokenizer.chat_files import load_chat_template
-from gristmill.tokenizer.interface import MissingTokenizerError, TemplateError, Tokenizer
-from gristmill.tokenizer.load import load_tokenizer
+from gristmill.tokenizer.interface import Tokenizer
+from gristmill.tokenizer.model_text import ModelText
 from gristmill.types import (
     Event,
     Failure,
@@ -88,6 +89,7 @@ class LLM:
                    a warning says
     chat_template  a Jinja2 file to use instead of the model's own chat template
     tokenizer      a file to take the vocabulary from instead of the model's own
+    memory         what the weights are to lie in, where `ops.memory` has begun with it
     progress       called with (bytes loaded, bytes in all)
     warming        called with (steps done, steps in all) where kernels are compiled before the first request, on a card
     Raises FileNotFoundError, and ModelFormatError, HubError (of a model that was not pulled) or another ValueError
@@ -110,7 +112,8 @@ class LLM:
         draft: str | Path | None = None,
         tokenizer: str | Path | None = None,
         chat_template: str | Path | None = None,
-        progress: Callable[[int, int], None] | None = None,
+        memory: Memory | None = None,
+        progress: Progress | None = None,
         warming: Callable[[int, int], None] | None = None,
     ) -> None:
         model = STORY_MODEL if model is None else model
@@ -124,21 +127,10 @@ class LLM:
             raise ValueError(f"speculate must be True, False or a number of tokens up to {LONGEST}, not {speculate}")
         checkpoint = open_checkpoint(path)
         config = read_config(checkpoint)
-        self._ops = pick_backend(device, threads, gpu_memory_fraction)
+        memory = Memory() if memory is None else memory
+        self._ops = pick_backend(device, threads, gpu_memory_fraction, memory)
         n_bytes = bytes_to_expect(checkpoint, config, target)
-        self._ops.expect(n_bytes)  # and meanwhile the vocabulary is read
-        self._tokenizer: Tokenizer | None = None
-        try:
-            self._tokenizer = load_tokenizer(checkpoint, Path(tokenizer) if tokenizer is not None else None)
-            template_file = Path(chat_template) if chat_template is not None else None
-            beside = Path(tokenizer) if tokenizer is not None else None
-            self._template: ChatTemplate | TemplateError = load_chat_template(
-                checkpoint, self._tokenizer, file=template_file, tokenizer_path=beside
-            )
-        except MissingTokenizerError as error:  # ids still work; text will say why it does not
-            self._no_tokenizer = str(error)
-        except TemplateError as error:  # and all but chats works
-            self._template = error
+        self._ops.expect(n_bytes)
         context = pick_context(config, max_context)
         draft_checkpoint = open_checkpoint(locate(draft)) if draft is not None else None
         draft_config = read_config(draft_checkpoint) if draft_checkpoint is not None else None
@@ -146,11 +138,14 @@ class LLM:
             check_draft(draft_config, config, context)
         sizes = (context, max_sequences, STEP_TOKENS)
         on_card = device == "cuda"
-        budget = kv_budget if kv_budget is not None else spare_memory(n_bytes)
+        budget = kv_budget if kv_budget is not None else spare_memory(n_bytes - memory.n_cleared)
         if not on_card:  # before the weights take their time
             kv_plan = plan(config, kv_type, *sizes, budget, draft_config)
-        decoder = build(checkpoint, self._ops, progress, target)
-        small = build(draft_checkpoint, self._ops, progress, target) if draft_checkpoint is not None else None
+        with ThreadPoolExecutor(1) as beside:
+            reading = beside.submit(ModelText, checkpoint, as_path(tokenizer), as_path(chat_template))
+            decoder = build(checkpoint, self._ops, _unless_failed(reading, progress), target)
+            small = build(draft_checkpoint, self._ops, progress, target) if draft_checkpoint is not None else None
+            self._text = reading.result()
         if on_card:
             budget = kv_budget if kv_budget is not None else spare_on_card(self._ops)
             kv_plan = plan(config, kv_type, *sizes, budget, draft_config)
@@ -158,7 +153,7 @@ class LLM:
         self.model_name = name_of(model, path)
         self.config: ModelConfig = config
         self._advice = Advice.of(checkpoint)
-        self._eos_ids = self._tokenizer.eos_ids if self._tokenizer else ()
+        self._eos_ids = self._text.eos_ids
         settings = EngineSettings(
             context,
             max_sequences,
@@ -172,9 +167,7 @@ class LLM:
     @property
     def tokenizer(self) -> Tokenizer:
         """MissingTokenizerError where the model's files hold no vocabulary: prompts are then lists of ids."""
-        if self._tokenizer is None:
-            raise MissingTokenizerError(self._no_tokenizer)
-        return self._tokenizer
+        return self._text.tokenizer
 
     @property
     def max_context(self) -> int:
@@ -188,10 +181,7 @@ class LLM:
     @property
     def chat_template(self) -> ChatTemplate:
         """TemplateError (a ValueError) where there is none, or none that could be read."""
-        _ = self.tokenizer
-        if isinstance(self._template, TemplateError):
-            raise self._template
-        return self._template
+        return self._text.chat_template
 
     def get_default_sampling_params(self) -> SamplingParams:
         """SamplingParams with what the model's files recommend; `generate` and the others use just what they are given.
@@ -256,7 +246,7 @@ class LLM:
         """Tokens with their text. A stop string ends the answer and is left out of it, as are the tokens after it."""
         if params.n != 1 or params.prompt_logprobs is not None:
             raise ValueError("a stream has one answer and no prompt_logprobs: use generate for n and prompt_logprobs")
-        engine, reader = self._open(), TextReader(self._tokenizer, params)
+        engine, reader = self._open(), TextReader(self._text.found, params)
         events: SimpleQueue[Event] = SimpleQueue()
         request_id = engine.submit(Request(tuple(prompt_ids), params), events.put)
         try:
@@ -400,11 +390,11 @@ class LLM:
 
     def _guide_of(self) -> Callable[[SamplingParams], Mask] | None:
         """What makes guides; it reads the vocabulary when the first is made."""
-        if self._tokenizer is None or not self._eos_ids:
+        if self._text.found is None or not self._eos_ids:
             return None
         made: list[GuideCompiler] = []
         making = threading.Lock()
-        arguments = (self._tokenizer, self.config.vocab_size, self._eos_ids)
+        arguments = (self._text.found, self.config.vocab_size, self._eos_ids)
 
         def guide_of(params: SamplingParams) -> Mask:
             from gristmill.engine.guide import GuideCompiler  # what grammars need is seldom used
@@ -433,7 +423,7 @@ class LLM:
         answers = Answers(engine, on_end)
         try:
             for prompt, ids, p, number in zip(many, encoded, params, priorities, strict=True):
-                answers.submit(prompt if isinstance(prompt, str) else None, ids, p, number, self._tokenizer)
+                answers.submit(prompt if isinstance(prompt, str) else None, ids, p, number, self._text.found)
         except BaseException:
             answers.cancel()
             raise
@@ -466,15 +456,29 @@ class LLM:
         return np.concatenate([event.values for event in events if isinstance(event, PromptRows)])
 
 
-def pick_backend(device: str, threads: int | None, gpu_memory_fraction: float = 0.9) -> Ops:
-    """threads: those that compute, and on a card those that quantize weights while loading.
+def _unless_failed(reading: Future[ModelText], progress: Progress | None) -> Progress:
+    """`progress` that raises what has gone wrong beside it: so that nobody waits for weights to be told."""
+
+    def report(done: int, total: int) -> None:
+        if reading.done():
+            reading.result()
+        if progress is not None:
+            progress(done, total)
+
+    return report
+
+
+def pick_backend(
+    device: str, threads: int | None, gpu_memory_fraction: float = 0.9, memory: Memory | None = None
+) -> Ops:
+    """threads: those that compute, and on a card those that quantize weights while loading. memory: see `LLM`.
 
     ValueError for a device that is not there.
     """
     if device not in ("auto", "cpu", "cuda"):
         raise ValueError(f"device must be auto, cpu or cuda, not {device!r}")
     if device != "cuda":
-        return CpuOps(threads)
+        return CpuOps(threads, memory=memory)
     try:
         from gristmill.ops.cuda import CudaOps
     except ModuleNotFoundError as error:
@@ -497,6 +501,10 @@ def pick_context(config: ModelConfig, asked: int | None) -> int:
     if not 2 <= asked <= config.max_context:
         raise ValueError(f"the context must be between 2 and the model's {config.max_context} tokens, not {asked}")
     return asked
+
+
+def as_path(file: str | Path | None) -> Path | None:
+    return None if file is None else Path(file)
 
 
 def name_of(model: str | Path, path: Path) -> str:

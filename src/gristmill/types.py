@@ -120,6 +120,10 @@ class StructuredOutputsParams:
             object.__setattr__(self, "choice", tuple(self.choice))
 
 
+RECOMMENDED = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+"""What of the following a model's makers may recommend."""
+
+
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
     """How to choose tokens; names and meanings as in vLLM.

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from gristmill.cli.main import main
 from gristmill.formats.open import open_checkpoint
-from gristmill.formats.quantize import quantize_type
+from gristmill.formats.qtypes import quantize_type
 from gristmill.models.build import build
 from gristmill.ops.cpu import CpuOps
 

@@ -10,14 +10,15 @@ from contextlib import contextmanager
 import pytest
 
 from gristmill.cli import loading
-from gristmill.cli.loading import Report, loading_bars
+from gristmill.cli.loading import loading_bars
+from gristmill.models.build import Progress
 
 
 def test_one_bar_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
 
     @contextmanager
-    def bar(doing: str = "loading", of_bytes: bool = True) -> Iterator[Report]:
+    def bar(doing: str = "loading", of_bytes: bool = True) -> Iterator[Progress]:
         seen.append(f"{doing} begins")
         yield lambda done, total: seen.append(f"{doing} {done}/{total}")
         seen.append(f"{doing} ends")

@@ -16,7 +16,7 @@ from gristmill.engine.runner import Runner
 from gristmill.engine.scheduler import Part
 from gristmill.engine.sequence import Sequence
 from gristmill.formats.open import open_checkpoint
-from gristmill.formats.quantize import quantize_type
+from gristmill.formats.qtypes import quantize_type
 from gristmill.kv.cache import allocate, windows_of
 from gristmill.models.build import build as build_decoder
 from gristmill.ops.cpu import CpuOps

@@ -10,8 +10,8 @@ from hypothesis.extra import numpy as hnp
 
 from gristmill.formats.checkpoint import Weight
 from gristmill.formats.dequantize import dequantize
-from gristmill.formats.qtypes import QType
-from gristmill.formats.quantize import quantize, quantize_at_load, quantize_int8_rows, quantize_type
+from gristmill.formats.qtypes import QType, quantize_type
+from gristmill.formats.quantize import quantize, quantize_at_load, quantize_int8_rows
 
 
 @settings(max_examples=200, deadline=None)

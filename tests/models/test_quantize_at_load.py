@@ -17,8 +17,7 @@ from oracles.measure import log_softmax
 
 from gristmill import LLM
 from gristmill.formats.open import open_checkpoint
-from gristmill.formats.qtypes import QType
-from gristmill.formats.quantize import quantize_type
+from gristmill.formats.qtypes import QType, quantize_type
 from gristmill.formats.quantize_rows import RowQuantizer
 from gristmill.formats.write_gguf import NewTensor, write_gguf
 from gristmill.formats.write_gguf_raw import raw_values

@@ -12,7 +12,7 @@ from served import Running, serving, wait_until
 
 from gristmill.serve.engine_wire import EngineOptions
 from gristmill.serve.inbox import MAX_UNREAD
-from gristmill.serve.model import read_model_text
+from gristmill.serve.model import TextAlone
 from gristmill.serve.process_service import ProcessService
 
 
@@ -47,7 +47,7 @@ def supervised(
 ) -> Iterator[Supervised]:
     """A server of `model`, with its engine ready."""
     options = EngineOptions(str(model), **{"threads": 1, "kv_type": "f32", "max_sequences": 4, **given})
-    text = read_model_text(model, max_context=None, tokenizer=None, chat_template=str(model.parent / "chat.jinja"))
+    text = TextAlone(model, max_context=None, tokenizer=None, chat_template=str(model.parent / "chat.jinja"))
     service = ProcessService(options, max_queue, max_unread=max_unread)
     with serving(text, service=service, **(serving_with or {})) as running:
         server = Supervised(running, service)

@@ -15,7 +15,7 @@ from served import Running, serving
 from gristmill import LLM, SamplingParams
 from gristmill.bundled import STORY_MODEL
 from gristmill.serve.app import Settings, create_app
-from gristmill.serve.model import read_model_text
+from gristmill.serve.model import TextAlone
 
 SAID = {"temperature": 0.6, "top_k": 20, "top_p": 0.95, "min_p": 0.1, "repetition_penalty": 1.1}
 MESSAGES = [{"role": "user", "content": "ab"}]
@@ -39,7 +39,7 @@ def qwen3(folder: Path, **recommended: float) -> Path:
 
 def asked(model: Path, path: str, body: dict[str, Any], **settings: Any) -> SamplingParams:
     """What the engine is asked for."""
-    text = read_model_text(model, max_context=None, tokenizer=None, chat_template=str(five.template("qwen3")))
+    text = TextAlone(model, max_context=None, tokenizer=None, chat_template=str(five.template("qwen3")))
     service = ScriptedService(text.tokenizer, "ok")
     with serving(text, Settings(**settings), service=service) as running:
         answer = running.http.post(path, json=body)
@@ -124,7 +124,7 @@ def test_answers_are_chosen_so(stories: Running) -> None:
 
 
 def test_what_makes_no_sense_ends_the_start(tmp_path: Path) -> None:
-    text = read_model_text(
+    text = TextAlone(
         qwen3(tmp_path, temperature=-1), max_context=None, tokenizer=None, chat_template=str(five.template("qwen3"))
     )
     service = ScriptedService(text.tokenizer, "ok")

@@ -15,8 +15,7 @@ from gristmill.bundled import STORY_MODEL
 from gristmill.cli import options
 from gristmill.formats.checkpoint import Checkpoint
 from gristmill.formats.open import open_checkpoint
-from gristmill.formats.qtypes import QType
-from gristmill.formats.quantize import quantize_type
+from gristmill.formats.qtypes import QType, quantize_type
 from gristmill.hub.store import locate
 from gristmill.kv.cache import block_bytes
 from gristmill.llm import pick_context

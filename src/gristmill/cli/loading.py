@@ -8,18 +8,20 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from gristmill.cli.chat_screen import printable
 from gristmill.cli.options import Loading
-from gristmill.formats.open import open_checkpoint
-from gristmill.formats.quantize import quantize_type
+from gristmill.formats.qtypes import quantize_type
 from gristmill.hub.store import locate
-from gristmill.llm import LLM
-from gristmill.models.build import Progress as Report
-from gristmill.models.build import build
-from gristmill.models.decoder import Decoder
-from gristmill.models.sampling import Recommended
-from gristmill.ops.interface import Ops
+from gristmill.ops.memory import clear_for
+
+if TYPE_CHECKING:  # imported once memory is being cleared, which takes as long
+    from gristmill.llm import LLM
+    from gristmill.models.build import Progress as Report
+    from gristmill.models.decoder import Decoder
+    from gristmill.models.sampling import Recommended
+    from gristmill.ops.interface import Ops
 
 
 def load(
@@ -37,7 +39,11 @@ def load(
     gpu_memory_fraction: float = 0.9,
 ) -> LLM:
     """The model, for so many requests at once. What the user should know (converted weights, say) goes to stderr."""
+    memory = clear_for(locate(model)) if device != "cuda" else None
     with loading_bars() as bars, _uncollected():
+        from gristmill.llm import LLM
+
+        gc.freeze()  # as of a command: see `main`
         return LLM(
             model,
             device=device,
@@ -49,6 +55,7 @@ def load(
             quantize=quantize,
             tokenizer=tokenizer,
             chat_template=chat_template,
+            memory=memory,
             speculate=speculate,
             draft=draft,
             progress=bars.loading,
@@ -75,11 +82,16 @@ def load_as(model: str, how: Loading) -> LLM:
 
 def recommended(how: Loading, llm: LLM) -> Recommended:
     """How the model's makers would have tokens chosen, where the command line asks for it."""
+    from gristmill.models.sampling import Recommended
+
     return llm.recommended() if how.generation_config == "auto" else Recommended()
 
 
 def load_decoder(model: str, ops: Ops, quantize: str) -> Decoder:
     """The forward pass alone, without a vocabulary or a cache."""
+    from gristmill.formats.open import open_checkpoint
+    from gristmill.models.build import build
+
     target = quantize_type(quantize)
     with progress_bar() as progress:
         return build(open_checkpoint(locate(model)), ops, progress, target)

@@ -12,7 +12,7 @@ from click.core import ParameterSource
 
 from gristmill.bundled import STORY_MODEL
 from gristmill.engine.drafts import LONGEST
-from gristmill.formats.quantize import QUANTIZE_CHOICES
+from gristmill.formats.qtypes import QUANTIZE_CHOICES
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -10,8 +10,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from gristmill.cli.options import option
-from gristmill.models.sampling import RECOMMENDED
-from gristmill.types import SamplingParams, StructuredOutputsParams
+from gristmill.types import RECOMMENDED, SamplingParams, StructuredOutputsParams
 
 F = TypeVar("F", bound=Callable[..., Any])
 

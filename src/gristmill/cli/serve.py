@@ -88,7 +88,7 @@ def serve(
         from gristmill.serve.app import Settings, create_app
         from gristmill.serve.engine_wire import EngineOptions
         from gristmill.serve.guard import Access
-        from gristmill.serve.model import read_model_text
+        from gristmill.serve.model import TextAlone
         from gristmill.serve.server import Listen, free_port
     except ModuleNotFoundError as error:
         raise click.ClickException(f"{error.name} is missing: pip install 'gristmill[serve]'") from None
@@ -100,7 +100,7 @@ def serve(
     access = Access(keys, check_host, cors_origin)
     settings = Settings(served_model_name, max_queue, access, recommended=generation_config == "auto")
     if not in_process:
-        text = read_model_text(model, max_context=context, tokenizer=tokenizer, chat_template=chat_template)
+        text = TextAlone(model, max_context=context, tokenizer=tokenizer, chat_template=chat_template)
         engine = EngineOptions(
             str(text.model_path),
             device=device,

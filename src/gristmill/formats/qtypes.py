@@ -1,4 +1,4 @@
-"""How files encode numbers: block sizes, and numpy dequantization that defines what every kernel must compute."""
+"""How files encode numbers, and as which of that floats may be kept instead."""
 
 from __future__ import annotations
 
@@ -59,3 +59,18 @@ class QType(Enum):
     def alignment(self) -> int:
         """What the first byte's address is a multiple of in every Weight: the widest number inside a block."""
         return 4 if self is QType.F32 else 1 if self.scales_apart or self is QType.MXFP4 else 2
+
+
+_TYPES = {"int8": QType.INT8_ROWS, "q8_0": QType.Q8_0, "q4_0": QType.Q4_0, "mxfp4": QType.MXFP4}
+QUANTIZE_CHOICES = ("none", *_TYPES)
+"""What `quantize_type` knows."""
+
+
+def quantize_type(name: str | None) -> QType | None:
+    """What to quantize dense weights to at load: None for None and 'none'. ValueError for what is not a choice."""
+    if name is None or name == "none":
+        return None
+    if name not in _TYPES:
+        problem = "which is no type that weights are quantized to"
+        raise ValueError(f"quantize is {name!r}, {problem}; use one of {', '.join(QUANTIZE_CHOICES)}")
+    return _TYPES[name]

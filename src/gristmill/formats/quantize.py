@@ -14,19 +14,7 @@ from gristmill.formats.dequantize import dequantize
 from gristmill.formats.qtypes import QType
 from gristmill.formats.quantize_blocks import quantize_blocks
 
-_TYPES = {"int8": QType.INT8_ROWS, "q8_0": QType.Q8_0, "q4_0": QType.Q4_0, "mxfp4": QType.MXFP4}
-QUANTIZE_CHOICES = ("none", *_TYPES)
 _BLOCK_SIZE = 32
-
-
-def quantize_type(name: str | None) -> QType | None:
-    """What to quantize dense weights to at load: None for None and 'none'. ValueError for what is not a choice."""
-    if name is None or name == "none":
-        return None
-    if name not in _TYPES:
-        problem = "which is no type that weights are quantized to"
-        raise ValueError(f"quantize is {name!r}, {problem}; use one of {', '.join(QUANTIZE_CHOICES)}")
-    return _TYPES[name]
 
 
 def quantize_at_load(weight: Weight, target: QType) -> Weight:

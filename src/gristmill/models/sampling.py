@@ -16,7 +16,7 @@ import numpy as np
 from gristmill.formats.checkpoint import Checkpoint, bad_file, shown
 from gristmill.formats.open import open_checkpoint
 from gristmill.models.hyperparameters import read_config
-from gristmill.types import SamplingParams
+from gristmill.types import RECOMMENDED, SamplingParams
 
 logger = logging.getLogger(__name__)
 
@@ -24,14 +24,9 @@ FILE_NAME: Final = "generation_config.json"
 _MAX_BYTES: Final = 4 << 20
 _REMEDY: Final = "correct it, or leave it aside: --generation-config none"
 _GGUF: Final[Mapping[str, str]] = {
-    "temperature": "general.sampling.temp",
-    "top_k": "general.sampling.top_k",
-    "top_p": "general.sampling.top_p",
-    "min_p": "general.sampling.min_p",
-    "repetition_penalty": "general.sampling.penalty_repeat",
+    name: f"general.sampling.{key}"
+    for name, key in zip(RECOMMENDED, ("temp", "top_k", "top_p", "min_p", "penalty_repeat"), strict=True)
 }
-RECOMMENDED: Final = tuple(_GGUF)
-"""What may be recommended, by the names of SamplingParams."""
 
 _NOT_THERE: Final[Mapping[str, tuple[Any, ...]]] = {
     "general.sampling.sequence": (),

@@ -49,7 +49,8 @@ int Linear::rows() const {
   return n;
 }
 
-Ops::Ops(int n_threads, const std::string& isa) : pool_(n_threads), kernels_(find_kernels(isa)) {}
+Ops::Ops(int n_threads, const std::string& isa, std::shared_ptr<Arena> arena)
+    : pool_(n_threads), arena_(arena ? std::move(arena) : std::make_shared<Arena>()), kernels_(find_kernels(isa)) {}
 
 void Ops::for_rows(int n_rows, int64_t cost, const std::function<void(int)>& body) {
   if (n_rows * cost < kAlone) {

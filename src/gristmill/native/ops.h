@@ -117,8 +117,9 @@ inline float* grown(std::vector<float>& memory, size_t n) {
 
 class Ops {
  public:
-  // isa: "auto" or the name of an instruction set; throws std::invalid_argument where the machine lacks it.
-  Ops(int n_threads, const std::string& isa);
+  // isa: "auto" or the name of an instruction set; throws std::invalid_argument where the machine lacks it. arena: what weights
+  // lie in, where someone has begun to fill it.
+  Ops(int n_threads, const std::string& isa, std::shared_ptr<Arena> arena = nullptr);
 
   const char* isa() const { return kernels_->name; }
   const Kernels& kernels() const { return *kernels_; }
@@ -126,9 +127,9 @@ class Ops {
   KvType half_type(int head_dim) const { return kernels_->bf16_step == 2 && head_dim >= 32 ? KvType::BF16 : KvType::F16; }
   ThreadPool& pool() { return pool_; }
   std::mutex& busy() { return busy_; }  // held by whoever calls any of the following
-  void expect(size_t bytes) { arena_.expect(bytes); }
+  void expect(size_t bytes) { arena_->expect(bytes); }
   std::vector<PackedMatrix> pack(const std::vector<SourceWeight>& weights) {
-    return gristmill::pack(weights, pool_, arena_, *kernels_);
+    return gristmill::pack(weights, pool_, *arena_, *kernels_);
   }
 
   void linear(const Rows& x, int n_rows, const Linear& w, float* y);
@@ -184,7 +185,7 @@ class Ops {
 
   std::mutex busy_;
   ThreadPool pool_;
-  Arena arena_;
+  std::shared_ptr<Arena> arena_;
   const Kernels* kernels_;
   Activations input_;
   std::vector<float> hidden_rows_, out_;  // of experts

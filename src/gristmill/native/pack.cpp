@@ -39,6 +39,10 @@ void HugeBuffer::trim(size_t first) {
 }
 
 void Arena::expect(size_t bytes) {
+  if (filler_.joinable() && bytes > 0 && bytes <= size_) {
+    fill_to_ = bytes;
+    return;
+  }
   stop_filling();
   if (chunk_) chunk_->trim(used_);
   chunk_.reset();
@@ -46,15 +50,15 @@ void Arena::expect(size_t bytes) {
   if (bytes < 2 * kHugePage) return;
   chunk_ = std::make_shared<HugeBuffer>(bytes);
   size_ = bytes;
-  stop_ = false;
-  filler_ = std::thread([this, data = static_cast<volatile uint8_t*>(chunk_->data()), bytes] {
+  fill_to_ = bytes, filled_ = 0;
+  filler_ = std::thread([this, data = static_cast<volatile uint8_t*>(chunk_->data())] {
     // Touched, not madvised: that would hold a lock which whoever allocates memory meanwhile waits for.
-    for (size_t at = 0; at < bytes && !stop_; at += 4096) data[at] = 0;
+    for (size_t at = 0; at < fill_to_; filled_ = at += 4096) data[at] = 0;
   });
 }
 
 void Arena::stop_filling() {
-  stop_ = true;
+  fill_to_ = 0;
   if (filler_.joinable()) filler_.join();
 }
 

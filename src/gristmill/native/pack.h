@@ -39,8 +39,10 @@ class Arena {
   ~Arena() { stop_filling(); }
 
   // About so many bytes will be asked for. A thread clears the first of them while the caller does something else, until
-  // the first allocation: by then they are needed at once. 0: nothing more is to come, what is left over goes back.
+  // the first allocation: by then they are needed at once. Said again before it, with less: the thread goes on to there.
+  // 0: nothing more is to come, what is left over goes back.
   void expect(size_t bytes);
+  size_t filled() const { return filled_; }  // bytes that the thread has cleared
   Piece allocate(size_t bytes);
 
  private:
@@ -49,7 +51,7 @@ class Arena {
   std::shared_ptr<HugeBuffer> chunk_;
   size_t used_ = 0, size_ = 0;  // bytes of the chunk
   std::thread filler_;
-  std::atomic<bool> stop_{false};
+  std::atomic<size_t> fill_to_{0}, filled_{0};
 };
 
 struct PackedMatrix {

@@ -41,6 +41,7 @@ class CpuOps:
                lose the most by them
     n_as_stored  matrices of floats with up to so many elements are read as they are; larger ones are kept in fewer bits
                a number, without loss, where nearly all of their numbers allow that: memory is what they wait for
+    memory     what weights are to lie in, where it was begun before (`ops.memory`)
     """
 
     name = "cpu"
@@ -55,12 +56,14 @@ class CpuOps:
         isa: str | None = None,
         n_exact: int = N_EXACT,
         n_as_stored: int = N_AS_STORED,
+        memory: _kernels.Memory | None = None,
     ) -> None:
         if n_threads is not None and not 1 <= n_threads <= 1024:
             raise ValueError(f"threads must be between 1 and 1024, not {n_threads}")
         self._n_exact = n_exact
         self._n_as_stored = n_as_stored
-        self._native = _kernels.Ops(n_threads or default_threads(), isa or os.environ.get("GRISTMILL_ISA", "auto"))
+        isa = isa or os.environ.get("GRISTMILL_ISA", "auto")
+        self._native = _kernels.Ops(n_threads or default_threads(), isa, memory)
 
     @property
     def isa(self) -> str:

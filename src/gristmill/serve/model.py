@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from gristmill.formats.open import open_checkpoint
 from gristmill.hub.store import locate
-from gristmill.llm import name_of, pick_context
+from gristmill.llm import as_path, name_of, pick_context
 from gristmill.models.hyperparameters import read_config
 from gristmill.tokenizer.chat import ChatTemplate
-from gristmill.tokenizer.chat_files import load_chat_template
-from gristmill.tokenizer.interface import TemplateError, Tokenizer
-from gristmill.tokenizer.load import load_tokenizer
+from gristmill.tokenizer.interface import Tokenizer
+from gristmill.tokenizer.model_text import ModelText
 
 
 class Model(Protocol):
@@ -37,36 +35,20 @@ class Model(Protocol):
     def max_context(self) -> int: ...
 
 
-@dataclass(slots=True)
-class ModelText:
+class TextAlone:
     """A model whose weights are elsewhere."""
 
-    model_path: Path
-    model_name: str
-    tokenizer: Tokenizer
-    max_context: int
-    template: ChatTemplate | TemplateError
+    def __init__(
+        self, model: str | Path, *, max_context: int | None, tokenizer: str | None, chat_template: str | None
+    ) -> None:
+        """Arguments and errors as LLM's; MissingTokenizerError for a model without a vocabulary."""
+        self.model_path = locate(model)
+        self.model_name = name_of(model, self.model_path)
+        checkpoint = open_checkpoint(self.model_path)
+        self.max_context = pick_context(read_config(checkpoint), max_context)
+        self._text = ModelText(checkpoint, as_path(tokenizer), as_path(chat_template))
+        self.tokenizer = self._text.tokenizer
 
     @property
     def chat_template(self) -> ChatTemplate:
-        if isinstance(self.template, TemplateError):
-            raise self.template
-        return self.template
-
-
-def read_model_text(
-    model: str | Path, *, max_context: int | None, tokenizer: str | None, chat_template: str | None
-) -> ModelText:
-    """Arguments and errors as LLM's; MissingTokenizerError for a model without a vocabulary."""
-    path = locate(model)
-    checkpoint = open_checkpoint(path)
-    context = pick_context(read_config(checkpoint), max_context)
-    beside = Path(tokenizer) if tokenizer is not None else None
-    vocabulary = load_tokenizer(checkpoint, beside)
-    file = Path(chat_template) if chat_template is not None else None
-    template: ChatTemplate | TemplateError
-    try:
-        template = load_chat_template(checkpoint, vocabulary, file=file, tokenizer_path=beside)
-    except TemplateError as error:  # all but chats works
-        template = error
-    return ModelText(path, name_of(model, path), vocabulary, context, template)
+        return self._text.chat_template

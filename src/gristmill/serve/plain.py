@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gristmill.models.sampling import RECOMMENDED
 from gristmill.serve.chat_protocol import DetokenizeRequest, TokenizeChatRequest, TokenizeRequest
 from gristmill.serve.errors import refuse
 from gristmill.serve.host import Host
 from gristmill.serve.protocol import EmbeddingRequest
 from gristmill.serve.shapes import text_of
 from gristmill.serve.wire import dumps_long
-from gristmill.types import PromptRows, Request, SamplingParams, Wants
+from gristmill.types import RECOMMENDED, PromptRows, Request, SamplingParams, Wants
 
 
 def model_list(host: Host) -> dict[str, Any]:

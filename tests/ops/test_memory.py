@@ -1,0 +1,63 @@
+"""Memory that is cleared ahead of the weights: how much of it, for whom, and that they are the same there."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from random_weights import random_weight
+
+from gristmill._kernels import Memory
+from gristmill.formats.qtypes import QType
+from gristmill.ops.cpu import CpuOps
+from gristmill.ops.memory import clear_for
+
+MIB = 1 << 20
+
+
+def settled(memory: Memory) -> int:
+    """Bytes that are cleared once no more are being cleared."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        before = memory.n_cleared
+        time.sleep(0.2)
+        if memory.n_cleared == before:
+            return before
+    raise TimeoutError("memory is cleared and cleared")
+
+
+def test_as_much_is_cleared_as_a_file_has(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    path.touch()
+    os.truncate(path, 24 * MIB)
+    assert settled(clear_for(path)) == 24 * MIB
+
+
+def test_a_folder_has_nothing_cleared(tmp_path: Path) -> None:
+    assert settled(clear_for(tmp_path)) == 0
+
+
+@pytest.mark.parametrize("least", [8, 48])
+def test_clearing_goes_on_to_what_turns_out_to_be_needed(least: int) -> None:
+    memory = Memory()
+    memory.expect(4096 * MIB)
+    memory.expect(least * MIB)
+    assert least * MIB <= settled(memory) < 4096 * MIB
+
+
+def test_weights_are_the_same_there() -> None:
+    weight = random_weight(QType.Q8_0, (2048, 4096))
+    memory = Memory()
+    memory.expect(8 * MIB)
+    x = np.random.default_rng(0).standard_normal((3, 4096), np.float32)
+    results = []
+    for ops in (CpuOps(2), CpuOps(2, memory=memory)):
+        ops.expect(9 * MIB)
+        w = ops.put([weight])
+        ops.expect(0)
+        results.append(np.asarray(ops.get(ops.linear(x, w))))
+    assert results[0].any()
+    np.testing.assert_array_equal(*results)
