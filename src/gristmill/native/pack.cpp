@@ -41,6 +41,7 @@ void HugeBuffer::trim(size_t first) {
 void Arena::expect(size_t bytes) {
   if (filler_.joinable() && bytes > 0 && bytes <= size_) {
     fill_to_ = bytes;
+    chunk_->trim(bytes);
     return;
   }
   stop_filling();
@@ -71,6 +72,7 @@ Arena::Piece Arena::allocate(size_t bytes) {
       auto own = std::make_shared<HugeBuffer>(bytes);
       return {own->data(), own};
     }
+    if (chunk_) chunk_->trim(used_);
     chunk_ = std::make_shared<HugeBuffer>(kChunk);
     used_ = 0, size_ = kChunk;
   }
@@ -297,7 +299,7 @@ std::vector<int> pack_some(const std::vector<SourceWeight>& weights, const std::
   struct Item {
     int job, begin, end;
   };
-  constexpr size_t kItemBytes = size_t(1) << 20, kItemsAtOnce = 16;
+  constexpr size_t kItemBytes = size_t(1) << 20, kItemsAtOnce = 8;
   std::vector<Job> jobs;
   std::vector<Item> items;
   for (int w : which) {

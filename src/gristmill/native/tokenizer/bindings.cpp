@@ -40,34 +40,35 @@ std::string_view view(nb::handle object, const char* what, size_t index) {
   throw std::invalid_argument(std::string(what) + " " + std::to_string(index) + " is neither str nor bytes");
 }
 
-// Strings as files hold them: a list of str or bytes, or (buffer uint8, starts int64, ends int64) of one buffer. The
-// views live as long as the Python object.
-std::vector<std::string_view> make_views(nb::handle strings, const char* what) {
-  std::vector<std::string_view> views;
+// Strings as files hold them: a list of str or bytes, or (buffer uint8, starts int64, ends int64) of one buffer. Calls
+// begin(how many), then each(i, view) with views that live as long as the Python object.
+template <class Begin, class Each>
+void for_views(nb::handle strings, const char* what, const Begin& begin, const Each& each) {
   if (PyList_Check(strings.ptr())) {
     const nb::list list = nb::borrow<nb::list>(strings);
-    views.reserve(list.size());
-    for (size_t i = 0; i < list.size(); ++i) views.push_back(view(list[i], what, i));
-    return views;
+    begin(list.size());
+    for (size_t i = 0; i < list.size(); ++i) each(i, view(list[i], what, i));
+    return;
   }
   using Bytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
   using Places = nb::ndarray<const int64_t, nb::ndim<1>, nb::device::cpu>;
   const auto [buffer, starts, ends] = nb::cast<std::tuple<Bytes, Places, Places>>(strings);
   if (starts.size() != ends.size()) throw std::invalid_argument(std::string(what) + ": starts and ends differ in number");
-  views.reserve(starts.size());
+  begin(starts.size());
   for (size_t i = 0; i < starts.size(); ++i) {
     const int64_t start = starts(i), end = ends(i);
     if (start < 0 || end < start || static_cast<uint64_t>(end) > buffer.size()) {
       throw std::invalid_argument(std::string(what) + " " + std::to_string(i) + " lies outside of its buffer");
     }
-    views.emplace_back(reinterpret_cast<const char*>(buffer.data()) + start, static_cast<size_t>(end - start));
+    each(i, std::string_view(reinterpret_cast<const char*>(buffer.data()) + start, static_cast<size_t>(end - start)));
   }
-  return views;
 }
 
 Pieces make_pieces(nb::handle texts, const nb::bytes& kinds) {
   Pieces pieces;
-  pieces.texts = make_views(texts, "token");
+  for_views(
+      texts, "token", [&](size_t n) { pieces.texts.reserve(n); },
+      [&](size_t, std::string_view text) { pieces.texts.push_back(text); });
   const char* kind = kinds.c_str();
   pieces.kinds.reserve(kinds.size());
   for (size_t i = 0; i < kinds.size(); ++i) pieces.kinds.push_back(static_cast<PieceKind>(kind[i]));
@@ -99,9 +100,9 @@ std::vector<TextPair> make_merges(nb::handle merges) {
     }
     return pairs;
   }
-  const std::vector<std::string_view> texts = make_views(merges, "merge");
-  pairs.reserve(texts.size());
-  for (size_t i = 0; i < texts.size(); ++i) pairs.push_back(split_merge(texts[i], i));
+  for_views(
+      merges, "merge", [&](size_t n) { pairs.reserve(n); },
+      [&](size_t i, std::string_view text) { pairs.push_back(split_merge(text, i)); });
   return pairs;
 }
 
