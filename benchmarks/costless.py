@@ -17,10 +17,10 @@ from gristmill.formats.open import open_checkpoint
 from gristmill.serve.app import Settings, create_app
 from gristmill.serve.errors import ApiError
 from gristmill.serve.inbox import Inbox
-from gristmill.serve.model import ModelText
 from gristmill.serve.server import Listen, Server, free_port
 from gristmill.serve.service import Answering, Health
 from gristmill.tokenizer.chat import ChatTemplate
+from gristmill.tokenizer.interface import Tokenizer
 from gristmill.tokenizer.load import load_tokenizer
 from gristmill.types import Finish, Request, TokenEvent
 
@@ -28,6 +28,17 @@ CHATML = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
+
+
+@dataclass(slots=True)
+class Text:
+    """All that the server knows of a model."""
+
+    model_path: Path
+    model_name: str
+    tokenizer: Tokenizer
+    max_context: int
+    chat_template: ChatTemplate
 
 
 @dataclass(slots=True, eq=False)
@@ -136,7 +147,7 @@ def serve(pipe: Connection, vocabulary: Path) -> None:
         "The miller poured the golden grain, and the old stones turned all night.", add_special=False
     )
     service = CostlessService(ids)
-    text = ModelText(vocabulary, "costless", tokenizer, 1 << 20, ChatTemplate(CHATML))
+    text = Text(vocabulary, "costless", tokenizer, 1 << 20, ChatTemplate(CHATML))
     listen = Listen(port=free_port())
     server = Server(create_app(text, Settings(names=("costless",), recommended=False), service), listen)
 

@@ -43,7 +43,6 @@ def load(
     with loading_bars() as bars, _uncollected():
         from gristmill.llm import LLM
 
-        gc.freeze()  # as of a command: see `main`
         return LLM(
             model,
             device=device,
