@@ -2,9 +2,10 @@
 
     python benchmarks/start.py model.gguf --rounds 5
 
-Each round is a fresh process; medians. Phases run one after another here; `gristmill generate`, the last line, is the
-command as a user runs it. GB/s are bytes of the file packed a second, into memory that was never touched. Run it alone,
-with the page cache warm and the sources compiled (`python -m compileall src`, where PYTHONDONTWRITEBYTECODE is set).
+Each round is a fresh process; medians. Phases run one after another here; in `gristmill generate`, the last line, the
+command as a user runs it, weights share the cores with imports and vocabulary. GB/s are bytes of the file packed a
+second, into memory that was never touched. Run it alone, with the page cache warm and the sources compiled
+(`python -m compileall src`, where PYTHONDONTWRITEBYTECODE is set).
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ def child(model: str, threads: int | None) -> None:
     """Prints the time at which each phase ended, by the clock that all processes share."""
     ends = [time.perf_counter()]
     from gristmill import llm
-    from gristmill.tokenizer import gguf_vocab  # noqa: F401
+    from gristmill.tokenizer import gguf_vocab, load  # noqa: F401
 
     ends.append(time.perf_counter())
     checkpoint = llm.open_checkpoint(llm.Path(model))
     ends.append(time.perf_counter())
-    tokenizer = llm.load_tokenizer(checkpoint)
+    tokenizer = load.load_tokenizer(checkpoint)
     ends.append(time.perf_counter())
     ops = llm.pick_backend("cpu", threads)
     decoder = llm.build(checkpoint, ops)

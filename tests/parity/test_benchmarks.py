@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from gristmill import LLM
+from gristmill.bundled import STORY_MODEL
 from parity.data import shared_data
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -160,3 +161,10 @@ def test_what_the_server_costs_is_measured_with_a_vocabulary_alone() -> None:
     rows = json.loads(run("serve_overhead.py", vocabulary, "--parts", "events,requests", "--seconds", "0.3", "--json"))
     assert [row["what"] for row in rows] == ["stream, an event a token", "short requests, 32 at once"]
     assert all(value > 0 for row in rows for value in row.values() if not isinstance(value, str))
+
+
+def test_a_start_is_measured_phase_by_phase() -> None:
+    lines = run("start.py", STORY_MODEL, "--rounds", 1, "--no-pack", "--threads", 2).splitlines()[1:]
+    phases = ["interpreter", "imports", "header", "vocabulary", "weights", "cache", "first token", "exit", "sum"]
+    assert [line[:20].strip() for line in lines] == [*phases, "gristmill generate"]
+    assert int(lines[-1].split()[-2]) > 0
