@@ -138,7 +138,7 @@ class LLM:
             check_draft(draft_config, config, context)
         sizes = (context, max_sequences, STEP_TOKENS)
         on_card = device == "cuda"
-        budget = kv_budget if kv_budget is not None else spare_memory(n_bytes - memory.n_cleared)
+        budget = kv_budget if kv_budget is not None else spare_memory(max(0, n_bytes - memory.n_cleared))
         if not on_card:  # before the weights take their time
             kv_plan = plan(config, kv_type, *sizes, budget, draft_config)
         with ThreadPoolExecutor(1) as beside:

@@ -40,6 +40,17 @@ def test_a_folder_has_nothing_cleared(tmp_path: Path) -> None:
     assert settled(clear_for(tmp_path)) == 0
 
 
+def test_more_than_there_is_is_left_to_the_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full(Memory):
+        def expect(self, n_bytes: int) -> None:
+            raise MemoryError
+
+    monkeypatch.setattr("gristmill.ops.memory.Memory", Full)
+    path = tmp_path / "model.gguf"
+    path.write_bytes(b"GGUF")
+    assert clear_for(path).n_cleared == 0
+
+
 @pytest.mark.parametrize("least", [8, 48])
 def test_clearing_goes_on_to_what_turns_out_to_be_needed(least: int) -> None:
     memory = Memory()

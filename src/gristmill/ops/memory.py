@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from gristmill._kernels import Memory
 
 
 def clear_for(path: Path) -> Memory:
-    """Begins, on a thread of its own, to clear as much as a model in one file may take. For a folder, nothing."""
+    """Begins, on a thread of its own, to clear as much as a model in one file may take. For a folder, nothing; nor for
+    more than there is, which the load will say."""
     memory = Memory()
     if path.is_file():
-        memory.expect(path.stat().st_size)
+        with suppress(MemoryError):
+            memory.expect(path.stat().st_size)
     return memory
