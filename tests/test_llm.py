@@ -205,6 +205,7 @@ def test_a_broken_vocabulary_is_told_before_the_weights_are_there(
         for _ in range(30_000):
             progress(0, 1)
             time.sleep(0.001)
+        raise AssertionError("the weights are there and nothing was told")
 
     broken = tmp_path / "tokenizer.model"
     broken.write_bytes(b"\x0a\xff")

@@ -142,7 +142,7 @@ class LLM:
         if not on_card:  # before the weights take their time
             kv_plan = plan(config, kv_type, *sizes, budget, draft_config)
         with ThreadPoolExecutor(1) as beside:
-            reading = beside.submit(ModelText, checkpoint, as_path(tokenizer), as_path(chat_template))
+            reading = beside.submit(ModelText, checkpoint, tokenizer, chat_template)
             decoder = build(checkpoint, self._ops, _unless_failed(reading, progress), target)
             small = build(draft_checkpoint, self._ops, progress, target) if draft_checkpoint is not None else None
             self._text = reading.result()
@@ -501,10 +501,6 @@ def pick_context(config: ModelConfig, asked: int | None) -> int:
     if not 2 <= asked <= config.max_context:
         raise ValueError(f"the context must be between 2 and the model's {config.max_context} tokens, not {asked}")
     return asked
-
-
-def as_path(file: str | Path | None) -> Path | None:
-    return None if file is None else Path(file)
 
 
 def name_of(model: str | Path, path: Path) -> str:

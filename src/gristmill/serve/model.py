@@ -7,7 +7,7 @@ from typing import Protocol
 
 from gristmill.formats.open import open_checkpoint
 from gristmill.hub.store import locate
-from gristmill.llm import as_path, name_of, pick_context
+from gristmill.llm import name_of, pick_context
 from gristmill.models.hyperparameters import read_config
 from gristmill.tokenizer.chat import ChatTemplate
 from gristmill.tokenizer.interface import Tokenizer
@@ -46,7 +46,7 @@ class TextAlone:
         self.model_name = name_of(model, self.model_path)
         checkpoint = open_checkpoint(self.model_path)
         self.max_context = pick_context(read_config(checkpoint), max_context)
-        self._text = ModelText(checkpoint, as_path(tokenizer), as_path(chat_template))
+        self._text = ModelText(checkpoint, tokenizer, chat_template)
         self.tokenizer = self._text.tokenizer
 
     @property

@@ -18,13 +18,15 @@ class ModelText:
     found  the tokenizer; None where there is none
     """
 
-    def __init__(self, checkpoint: Checkpoint, tokenizer: Path | None, chat_template: Path | None) -> None:
+    def __init__(self, checkpoint: Checkpoint, tokenizer: str | Path | None, chat_template: str | Path | None) -> None:
         """tokenizer, chat_template: files to take instead of the model's. TokenizerError for a broken vocabulary."""
+        beside = None if tokenizer is None else Path(tokenizer)
+        file = None if chat_template is None else Path(chat_template)
         self.found: Tokenizer | None = None
         try:
-            self.found = load_tokenizer(checkpoint, tokenizer)
+            self.found = load_tokenizer(checkpoint, beside)
             self._template: ChatTemplate | TemplateError = load_chat_template(
-                checkpoint, self.found, file=chat_template, tokenizer_path=tokenizer
+                checkpoint, self.found, file=file, tokenizer_path=beside
             )
         except MissingTokenizerError as error:
             self._missing = str(error)
