@@ -31,12 +31,17 @@ FIELDS: Mapping[Type, tuple[tuple[str, float], ...]] = {
 _TILE_BYTES = 4 << 20
 
 
-def tile(qtype: Type, std: float, rng: np.random.Generator) -> Bytes:
-    """uint8 [n blocks, bytes a block]: about 4 MiB of numbers of mean near 0 and standard deviation `std`."""
+def tile(qtype: Type, std: float, rng: np.random.Generator, f16_of_f32: bool = False) -> Bytes:
+    """uint8 [n blocks, bytes a block]: about 4 MiB of numbers of mean near 0 and standard deviation `std`.
+
+    F16 is made of BF16, as in published files, whose checkpoints are BF16; f16_of_f32: of F32.
+    """
     size, n_bytes = gguf.GGML_QUANT_SIZES[qtype]
     n = _TILE_BYTES // n_bytes
     if qtype in (Type.F32, Type.F16, Type.BF16):
         numbers = rng.standard_normal(n * size, np.float32) * np.float32(std)
+        if qtype is Type.F16 and not f16_of_f32:
+            numbers = gguf.quants.dequantize(gguf.quants.quantize(numbers, Type.BF16), Type.BF16)
         return gguf.quants.quantize(numbers, qtype).view(np.uint8).reshape(n, n_bytes)
     blocks = _blocks(qtype, np.full(n, 2.0**-4), rng)
     spread = 16 * float(gguf.quants.dequantize(blocks[:4096], qtype).std())
@@ -61,13 +66,14 @@ class RandomTensors:
     """Streams tensors of any size out of one tile for each type and spread, starting each at another block."""
 
     rng: np.random.Generator
+    f16_of_f32: bool = False
     tiles: dict[tuple[Type, float], Bytes] = field(default_factory=dict)
 
     def chunks(self, qtype: Type, shape: tuple[int, ...], std: float) -> Iterator[Bytes]:
         """The bytes of a tensor of `shape` in pieces of a few MiB. ValueError when a row does not fill whole blocks."""
         key = (qtype, std)
         if key not in self.tiles:
-            self.tiles[key] = tile(qtype, std, self.rng)
+            self.tiles[key] = tile(qtype, std, self.rng, self.f16_of_f32)
         blocks, left = self.tiles[key], n_bytes(qtype, shape) // gguf.GGML_QUANT_SIZES[qtype][1]
         start = int(self.rng.integers(len(blocks)))
         while left:

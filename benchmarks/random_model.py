@@ -80,6 +80,7 @@ def write_gguf(
     path: Path,
     vocabulary: vocabularies.Vocabulary | None,
     seed: int,
+    f16_of_f32: bool,
     say: Callable[[str], None],
 ) -> None:
     """Stream the file to `path`. ValueError when a tensor's rows don't fit the type, or the disk has no room."""
@@ -96,7 +97,7 @@ def write_gguf(
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()
     assert writer.fout is not None, "the header has been written, so the one file is open"
-    random, file = RandomTensors(np.random.default_rng(seed)), writer.fout[0]
+    random, file = RandomTensors(np.random.default_rng(seed), f16_of_f32), writer.fout[0]
     writer.write_padding(file, file.tell())
     for done, (tensor, qtype) in enumerate(plan, start=1):
         for piece in data_of(tensor, qtype, random):
@@ -146,6 +147,7 @@ def main() -> None:
     parser.add_argument("model", choices=[*SHAPES, *random_llama2c.SIZES])
     parser.add_argument("--type", default="q8_0", choices=_FILE_TYPES, help="mxfp4: experts so, all else bf16")
     parser.add_argument("--vocab", type=Path, help="a .gguf or .tiktoken[.gz] file to take the vocabulary from")
+    parser.add_argument("--f16-of-f32", action="store_true", help="F16 of numbers that are not BF16's, as few files have")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("-o", "--output", type=Path, required=True)
     args = parser.parse_args()
@@ -160,7 +162,7 @@ def main() -> None:
             random_llama2c.write(args.model, args.type, part, args.seed)
         else:
             vocabulary = vocabularies.read(args.vocab) if args.vocab else None
-            write_gguf(SHAPES[args.model], args.type, part, vocabulary, args.seed, say)
+            write_gguf(SHAPES[args.model], args.type, part, vocabulary, args.seed, args.f16_of_f32, say)
         os.replace(part, args.output)
     except (ValueError, OSError) as error:
         sys.exit(f"random_model: {error}")

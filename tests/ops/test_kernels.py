@@ -115,18 +115,51 @@ def test_fewer_bits_give_the_bits_of_all(cpu: CpuOps, qtype: QType, most: float,
     np.testing.assert_array_equal(shorter.embed(short, tokens), stored.embed(plain, tokens))
 
 
-@pytest.mark.parametrize("qtype", [QType.F32, QType.BF16], ids=["f32", "bf16"])
+@pytest.mark.parametrize(("rows", "cols"), [(64, 256), (170, 512), (33, 264), (70, 1032)])
+def test_float16_that_was_made_of_bfloat16_is_multiplied_as_that(cpu: CpuOps, rows: int, cols: int) -> None:
+    """With numbers below float16's normal ones and infinities, at any number of rows, and read back."""
+    values = (np.random.default_rng(rows).normal(size=(rows, cols)) * 2e-3).astype(np.float32)
+    values[3], values[0, 1], values[rows - 1, 0] = 0, np.inf, -np.inf
+    half = truncated_to_bf16(values).astype(np.float16)
+    assert (np.abs(half[half != 0]) < np.finfo(np.float16).smallest_normal).any()
+    bits = (half.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    weights = [
+        Weight("w", stored.view(np.uint8).reshape(-1), qtype, (rows, cols))
+        for stored, qtype in ((half, QType.F16), (bits, QType.BF16))
+    ]
+    ops = CpuOps(2, cpu.isa, n_as_stored=0)
+    as_half, as_bf16 = (ops.put([weight]) for weight in weights)
+    assert as_half.n_bytes == as_bf16.n_bytes
+    assert as_half.arithmetic == as_bf16.arithmetic
+    for n_rows in (1, 4, 7, 24, 150):
+        x = np.random.default_rng(n_rows).normal(size=(n_rows, cols)).astype(np.float32)
+        actual, expected = ops.linear(x, as_half), ops.linear(x, as_bf16)
+        np.testing.assert_array_equal(actual.view(np.uint32), expected.view(np.uint32))
+    tokens = np.arange(rows, dtype=np.int32)
+    np.testing.assert_array_equal(ops.embed(as_half, tokens), half.astype(np.float32))
+
+
+def truncated_to_bf16(values: np.ndarray) -> np.ndarray:
+    return (values.view(np.uint32) & 0xFFFF0000).view(np.float32)
+
+
+@pytest.mark.parametrize("qtype", [QType.F32, QType.F16, QType.BF16], ids=["f32", "f16", "bf16"])
 def test_numbers_that_do_not_fit_fewer_bits_stay_as_they_are(cpu: CpuOps, qtype: QType) -> None:
     """Of any bits at all, and of rows that only some parts of the matrix show."""
     dtype = np.uint32 if qtype is QType.F32 else np.uint16
     rng = np.random.default_rng(0)
-    bits = rng.integers(0, np.iinfo(dtype).max // 2 - np.iinfo(dtype).max // 256, (256, 512), dtype=dtype)  # no NaN
-    mostly = floats_with_outliers(qtype, 2048, 512).data.view(dtype).reshape(2048, 512).copy()
+    most = 0x7BFF if qtype is QType.F16 else np.iinfo(dtype).max // 2 - np.iinfo(dtype).max // 256
+    bits = rng.integers(0, most, (256, 512), dtype=dtype)  # no NaN
+    if qtype is QType.F16:
+        mostly = truncated_to_bf16(rng.normal(size=(2048, 512)).astype(np.float32)).astype(np.float16).view(dtype)
+    else:
+        mostly = floats_with_outliers(qtype, 2048, 512).data.view(dtype).reshape(2048, 512).copy()
     mostly[1025:1031] = bits[:6]
     for values in (bits, mostly):
         weight = Weight("w", values.view(np.uint8).reshape(-1), qtype, values.shape)
         packed = CpuOps(2, cpu.isa, n_as_stored=0).put([weight])
         assert packed.n_bytes == values.nbytes
+        assert qtype is not QType.F16 or packed.arithmetic == "f32"
         tokens = np.arange(len(values), dtype=np.int32)
         np.testing.assert_array_equal(cpu.embed(packed, tokens), dequantize(weight))
 

@@ -42,9 +42,9 @@ struct Stored {
 };
 
 Stored stored(const std::string& label, In<uint8_t, 1> data, int n_matrices, int stored_rows, int cols, Stored::Scales scales,
-              Optional<int32_t, 1> row_order, const std::optional<std::string>& quantize_to, bool shorten, bool mapped) {
+              Optional<int32_t, 1> row_order, const std::optional<std::string>& quantize_to, const std::optional<std::string>& lossless, bool mapped) {
   SourceWeight w{};
-  w.shorten = shorten, w.mapped = mapped;
+  w.mapped = mapped;
   w.source = source_of(label);
   check(n_matrices > 0 && stored_rows > 0 && cols > 0, "pack: every dimension must be positive");
   int block = source_block(w.source);
@@ -73,6 +73,12 @@ Stored stored(const std::string& label, In<uint8_t, 1> data, int n_matrices, int
     const std::string& to = *quantize_to;
     check(to == "int8" || to == "q8_0" || to == "q4_0" || to == "mxfp4", "pack: quantize_to must be int8, q8_0, q4_0 or mxfp4");
     w.quantize_to = to == "int8" ? Pack::Q8R : to == "q8_0" ? Pack::Q8_0 : to == "q4_0" ? Pack::Q4_0 : Pack::MXFP4;
+  }
+  if (lossless) {
+    const std::string& to = *lossless;
+    check(w.source == Source::F32 ? to == "f32_28" : w.source <= Source::BF16 && (to == "bf16" || to == "bf16_12"),
+          "pack: lossless is f32_28 for f32, bf16 or bf16_12 for f16 and bf16");
+    w.lossless = to == "f32_28" ? Pack::F32_28 : to == "bf16" ? Pack::BF16 : Pack::BF16_12;
   }
   w.scales = scales ? scales->data() : nullptr;
   check(!Matrix{pack_of(w), 1, 1, cols, nullptr}.blocked() || cols % kBlock == 0, "pack: columns must be a multiple of 32");
@@ -439,7 +445,7 @@ NB_MODULE(_kernels, m) {
       .def_prop_ro("arithmetic", linear_arithmetic);
   nb::class_<Stored>(m, "Stored");
   m.def("stored", stored, "label"_a, "data"_a, "n_matrices"_a, "stored_rows"_a, "cols"_a, "scales"_a.none(), "row_order"_a.none(),
-        "quantize_to"_a.none(), "shorten"_a, "mapped"_a);
+        "quantize_to"_a.none(), "lossless"_a.none(), "mapped"_a);
   nb::class_<KvStore>(m, "KvLayer")
       .def_prop_ro("n_bytes", [](const KvStore& kv) { return kv.block_bytes() * kv.n_blocks; })
       .def_prop_ro("head_dim", [](const KvStore& kv) { return kv.layer.head_dim; })

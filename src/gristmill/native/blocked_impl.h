@@ -28,7 +28,7 @@ using Index = std::integral_constant<int, I>;
 // 0), set<J> (the 16 x 4 quants of columns 4 J .. 4 J + 3; sets are `stride` bytes apart), and scale, a whole number in K types.
 //   kMinimum  a value is scale * quant - minimum; the minima of steps that share the activations' scale are together, before them
 //   kHalves   columns 16 .. 31 have a scale of their own, second_scale
-//   kSmall    quants are under 128
+//   kLargest  of the quants, which are unsigned where they are under 128
 //   kPairs    sets J and J + 4 share bytes, so that one is multiplied after the other
 //   kRows     a scale for each row, after the last step, and none in the steps
 //   kShared   steps that share the activations' scale: so their sums meet it once
@@ -38,8 +38,8 @@ using Index = std::integral_constant<int, I>;
 //   kAsk      weights and activations are asked for early also where the first-level cache does not hold what is asked for
 struct Nibbles {
   static constexpr int kQuantBytes = 256, kScaleBytes = 32, kSuperBytes = 0;
-  static constexpr bool kMinimum = false, kHalves = false, kSmall = true, kPairs = true, kRows = false, kDear = false, kAsk = true;
-  static constexpr int kShared = 1;
+  static constexpr bool kMinimum = false, kHalves = false, kPairs = true, kRows = false, kDear = false, kAsk = true;
+  static constexpr int kShared = 1, kLargest = 15;
   static constexpr int kDirect = kDirectNibbles;
   template <int J>
   static U set(const uint8_t* q, int stride) {
@@ -50,8 +50,8 @@ struct Nibbles {
 
 struct TypeQ8_0 {
   static constexpr int kQuantBytes = 512, kZero = kByteZero, kScaleBytes = 32, kSuperBytes = 0;
-  static constexpr bool kMinimum = false, kHalves = false, kSmall = false, kPairs = false, kRows = false, kDear = false, kAsk = false;
-  static constexpr int kShared = 1;
+  static constexpr bool kMinimum = false, kHalves = false, kPairs = false, kRows = false, kDear = false, kAsk = false;
+  static constexpr int kShared = 1, kLargest = 255;
   static constexpr int kDirect = INT32_MAX;
   template <int J>
   static U set(const uint8_t* q, int stride) { return u_byte(u_load(q + stride * J)); }
@@ -74,7 +74,7 @@ struct TypeQ4_0 : Nibbles {
 };
 
 struct TypeMxfp4 : Nibbles {
-  static constexpr int kZero = 12, kScaleBytes = 16;
+  static constexpr int kZero = 12, kLargest = 24, kScaleBytes = 16;
   template <int J>
   static U set(const uint8_t* q, int stride) {
     alignas(16) static constexpr uint8_t table[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
@@ -95,14 +95,14 @@ struct TypeQ4_K : Nibbles {
 };
 
 struct TypeQ5_K : TypeQ4_K {
-  static constexpr int kQuantBytes = 320, kDirect = kDirectBits, kShift = 2;
+  static constexpr int kQuantBytes = 320, kLargest = 31, kDirect = kDirectBits, kShift = 2;
   static constexpr bool kDear = true;
   template <int J>
   static U set(const uint8_t* q, int stride) { return u_or(Nibbles::set<J>(q + stride, stride), u_bits<J, 1>(u_load(q))); }
 };
 
 struct TypeQ6_K : Nibbles {
-  static constexpr int kQuantBytes = 384, kZero = 32, kSuperBytes = 32, kShared = kSuperSteps;
+  static constexpr int kQuantBytes = 384, kZero = 32, kLargest = 63, kSuperBytes = 32, kShared = kSuperSteps;
   static constexpr int kDirect = kDirectBits, kShift = 1;
   static constexpr bool kHalves = true, kDear = true;
   template <int J>
@@ -115,6 +115,9 @@ struct TypeQ6_K : Nibbles {
   static I second_scale(const uint8_t* s) { return i_of_i8(s + kLanes); }
   static void read_super(const uint8_t* s, F& d, F&) { d = f_of_half(reinterpret_cast<const uint16_t*>(s)); }
 };
+
+template <class T>
+constexpr bool kSmall = T::kLargest < 128;
 
 constexpr int kToMinima = 64;  // from a panel's scales of scales
 
@@ -141,7 +144,7 @@ GRISTMILL_INLINE void dot_set(const uint8_t* q, int stride, const StepActivation
   for (int c = 0; c < C; c++)
 #pragma GCC unroll 8
     for (int p = 0; p < P; p++)
-      sum[p][c] = T::kSmall ? i_dot4_small(sum[p][c], w[p], a.q(c) + 4 * J) : i_dot4(sum[p][c], w[p], a.q(c) + 4 * J);
+      sum[p][c] = kSmall<T> ? i_dot4_small(sum[p][c], w[p], a.q(c) + 4 * J) : i_dot4(sum[p][c], w[p], a.q(c) + 4 * J);
 }
 
 // What is added to the first (Half 0) and to the second of two sums of a K type before their last kShift bits go: one is
@@ -257,9 +260,58 @@ GRISTMILL_INLINE void in_order(const uint8_t*& p) { asm("" : "+r"(p)); }
 template <int P, int C>
 constexpr bool kStream = P == kGroup && C <= 2;
 
+// How many sets' products of pairs, two of them by numbers of at most 127, fit 16 bits together: one, two, four or eight.
+template <class T>
+constexpr int sets_together() {
+  int n = T::kHalves ? 4 : 8;
+  while (n * 2 * T::kLargest * 127 > INT16_MAX) n /= 2;
+  return n;
+}
+
+// The same sums as dot_step's, where products are added as 16 bits first.
+template <class T, int P, int C>
+GRISTMILL_INLINE void dot_step_short(const uint8_t* q, int stride, const StepActivations& a, I (&even)[P][C], I (&odd)[P][C]) {
+  constexpr int kTogether = sets_together<T>();
+  I pairs[P][C];
+  auto dot = [&](auto j, bool first) __attribute__((always_inline)) {
+    U w[P];
+#pragma GCC unroll 8
+    for (int p = 0; p < P; p++) w[p] = T::template set<j>(q + 64 * p, stride);
+#pragma GCC unroll 8
+    for (int c = 0; c < C; c++)
+#pragma GCC unroll 8
+      for (int p = 0; p < P; p++) {
+        const I two = i_dot2_small(w[p], a.q(c) + 4 * j);
+        pairs[p][c] = first ? two : i_add_short(pairs[p][c], two);
+      }
+  };
+  auto add_pairs = [&](I (&sum)[P][C]) __attribute__((always_inline)) {
+#pragma GCC unroll 8
+    for (int c = 0; c < C; c++)
+#pragma GCC unroll 8
+      for (int p = 0; p < P; p++) sum[p][c] = i_add_pairs(sum[p][c], pairs[p][c]);
+  };
+  // The i-th set: where the halves have sums of their own, one half's as far as they fit together and then the other's.
+  auto place = [](int i) constexpr {
+    if (!T::kHalves) return set_at<T>(i);
+    const int in_half = i / (2 * kTogether) * kTogether + i % kTogether;
+    return in_half + (i / kTogether % 2) * 4;
+  };
+  auto one = [&](auto i) __attribute__((always_inline)) {
+    constexpr int j = place(i);
+    dot(Index<j>(), i % kTogether == 0);
+    if (i % kTogether < kTogether - 1) return;
+    if (T::kHalves && j >= 4) add_pairs(odd);
+    else add_pairs(even);
+  };
+  one(Index<0>()), one(Index<1>()), one(Index<2>()), one(Index<3>());
+  one(Index<4>()), one(Index<5>()), one(Index<6>()), one(Index<7>());
+}
+
 // The sets of one step, every second one to `even`.
 template <class T, int P, int C>
 GRISTMILL_INLINE void dot_step(const uint8_t* q, int stride, const uint8_t*& scales, const StepActivations& a, I (&even)[P][C], I (&odd)[P][C]) {
+  if constexpr (kShortSums && kSmall<T>) return dot_step_short<T, P, C>(q, stride, a, even, odd);
   auto dot = [&](auto i, I (&sum)[P][C]) __attribute__((always_inline)) {
     dot_set<T, set_at<T>(i)>(q, stride, a, sum);
     if constexpr (kStream<P, C> && i % 2 >= int(T::kPairs)) in_order(q);
@@ -361,7 +413,7 @@ struct BlockedVisit {
             ask_for<sizeof(ActivationBlock), 3>(a.first + i * a.apart, 0);
       } else if constexpr (P == kGroup) {
         constexpr int kBytes = (T::kQuantBytes + T::kScaleBytes) * kGroup;
-        constexpr bool kNear = !T::kHalves && (T::kSmall || C > 1);  // Q8_0's single column and Q6_K lose by it
+        constexpr bool kNear = !T::kHalves && (kSmall<T> || C > 1);  // Q8_0's single column and Q6_K lose by it
         if (kNear && kStreamsWait != Wait::Nowhere) ask_for_stream<kBytes>(at);
         else if (T::kAsk && (C > 2 || kStreamsWait != Wait::Nowhere)) ask_for<kBytes, 2>(at, kAheadUnpacked);
       }

@@ -85,6 +85,13 @@ inline void clear(F (&acc)[P][C]) {
     for (int c = 0; c < C; c++) acc[p][c] = f_zero();
 }
 
+// How often tiles pass over a stretch.
+struct Passes {
+  int n = 0;
+  template <int P, int N>
+  void tile(int, int) { n++; }
+};
+
 // What a core should fetch while it multiplies: the stretch of weights that it will need next.
 struct Ahead {
   const uint8_t* next;
@@ -112,8 +119,29 @@ inline void each_tile(int width, int column, int n, Visit& visit) {
   }
 }
 
+// Whether tiles have room for many columns. Where they don't, more than one leaves none for the four panels of a group, which
+// are then passed over one after another, in stretches that stay in the cache.
+constexpr bool kWideTiles = kFloatTile >= 8;
+
+// The same, and no more than twice what the stretch has that tiles pass over, in n_steps of them.
+class Behind {
+ public:
+  Behind(const uint8_t* stretch, const uint8_t* behind, int n_steps)
+      : ahead_{behind, int((behind - stretch) / 64 / n_steps) + 1}, end_(behind + 2 * (behind - stretch)) {}
+  Behind() : ahead_{nullptr, 0}, end_(nullptr) {}
+  bool asks() const { return end_; }
+  void fetch() {
+    if (ahead_.next < end_) ahead_.fetch();
+  }
+
+ private:
+  Ahead ahead_;
+  const uint8_t* end_;
+};
+
 // At: activations are read anew for each product. Otherwise gcc keeps those of all panels in registers, and sums in memory.
 struct PlainF32 {
+  static constexpr int kTile = kFloatTile, kMost = kFloatColumns;
   static constexpr Pack kShortened = Pack::F32_28;
   static constexpr int kNumberBytes = 4;  // of activations
   static const void* numbers(const Column& c, int k) { return c.x + k; }
@@ -126,6 +154,7 @@ struct PlainF32 {
 };
 
 struct PlainF16 {
+  static constexpr int kTile = kFloatTile, kMost = kFloatColumns;
   static constexpr int kBytes = kLanes * 2, kStep = 1, kParts = 1;
   template <int Part>
   static F step(F acc, const uint8_t* w, const Column& c, int k) {
@@ -135,6 +164,7 @@ struct PlainF16 {
 
 // A pair of columns is one product of pairs or, in two parts, two of floats.
 struct PlainBf16 {
+  static constexpr int kTile = kBf16Dot ? kFloatTile : kUnpackedTile, kMost = kTile < kFloatColumns ? kTile : kFloatColumns;
   static constexpr Pack kShortened = Pack::BF16_12;
   static constexpr int kNumberBytes = kBf16Dot ? 2 : 4;
   static const void* numbers(const Column& c, int k) {
@@ -160,6 +190,7 @@ struct PlainVisit {
   int width, panel, k_begin, k_end;
   const Columns& columns;
   Partial& partial;
+  Behind behind;
 
   template <int P, int C>
   void tile(int first, int column) {
@@ -170,7 +201,8 @@ struct PlainVisit {
     const Column* x = columns.column + column;
     const bool ask = kStreamsWait != Wait::Nowhere && P == kGroup && columns.n <= kFloatColumns;
     for (int k = k_begin; k < k_end; k += T::kStep, q += T::kBytes * width) {
-      if (ask) ask_for_stream<T::kBytes * P>(q);
+      if (!kWideTiles && behind.asks()) behind.fetch();
+      else if (ask) ask_for_stream<T::kBytes * P>(q);
       auto add = [&](auto part) __attribute__((always_inline)) {
 #pragma GCC unroll 8
         for (int p = 0; p < P; p++)
@@ -188,18 +220,25 @@ struct PlainVisit {
 
 template <class T>
 void plain_linear(const Matrix& w, int matrix, int panel, int panel_end, const Columns& all) {
-  constexpr int kStretch = 2048 / T::kBytes * 32 * T::kStep;  // of columns: a group's share of them stays in the cache
+  constexpr int kStretchBytes = kWideTiles ? 65536 : 8192;  // of a panel: what a group has of them stays in the cache
+  constexpr int kStretch = kStretchBytes / T::kBytes * T::kStep, kStreamed = kWideTiles ? T::kMost : T::kTile / kGroup;
   Partial partial;
   for (; panel < panel_end; panel += kGroup) {
     const uint8_t* group = w.group(matrix, panel);
     int width = w.group_width(panel);
     for (int column = 0; column < all.n; column += kColumnsAtOnce) {
       Columns columns = all.some(column, kColumnsAtOnce, 0);
-      int stretch = columns.n > kFloatColumns ? kStretch : w.cols;
+      const bool many = columns.n > kStreamed;
+      const int stretch = many ? kStretch : w.cols;
+      Passes passes;
+      each_tile<T::kTile, T::kMost>(width, 0, columns.n, passes);
       for (int k = 0, end; k < w.cols; k = end) {
         end = w.cols - k > stretch ? k + stretch : w.cols;
-        PlainVisit<T> visit{w, group + T::kBytes * size_t(k / T::kStep) * width, width, panel, k, end, columns, partial};
-        each_tile<kFloatTile, kFloatColumns>(width, 0, columns.n, visit);
+        const int n_steps = (end - k) / T::kStep;
+        const uint8_t *steps = group + T::kBytes * size_t(k / T::kStep) * width, *next = steps + T::kBytes * size_t(n_steps) * width;
+        const bool asks = many && !kWideTiles && n_steps > 0;
+        PlainVisit<T> visit{w, steps, width, panel, k, end, columns, partial, asks ? Behind(steps, next, n_steps * passes.n) : Behind()};
+        each_tile<T::kTile, T::kMost>(width, 0, columns.n, visit);
       }
     }
   }
@@ -210,22 +249,27 @@ void plain_linear(const Matrix& w, int matrix, int panel, int panel_end, const C
 // Calls use(i, word) with a panel's words of one shortened step as those of the type that they stand for.
 template <class C, class Use>
 GRISTMILL_INLINE void each_plain_word(const uint8_t* q, const uint8_t* bases, Use use) {
-  typedef typename C::Lane Word __attribute__((vector_size(C::kWordBytes)));
-  auto load = [](const uint8_t* p) __attribute__((always_inline)) {
-    Word v;
-    std::memcpy(&v, p, sizeof v);
+  typedef typename C::Lane Register __attribute__((vector_size(kVectorBytes)));
+  constexpr int kRegisters = C::kWordBytes / kVectorBytes;
+  auto load = [](const uint8_t* p, int r) __attribute__((always_inline)) {
+    Register v;
+    std::memcpy(&v, p + kVectorBytes * r, sizeof v);
     return v;
   };
-  const Word base = load(bases);
-  Word last{};
+  Register last[kRegisters] = {}, word[kRegisters];
 #pragma GCC unroll 16
   for (int i = 0; i < C::kWords; i++) {
-    const Word shortened = load(q + C::kWordBytes * i), word = (shortened & C::kKept) + base;
-    last |= C::carried(i, shortened);
-    use(i, reinterpret_cast<const uint8_t*>(&word));
+#pragma GCC unroll 4
+    for (int r = 0; r < kRegisters; r++) {
+      const Register shortened = load(q + C::kWordBytes * i, r);
+      word[r] = (shortened & C::kKept) + load(bases, r);
+      last[r] |= C::carried(i, shortened);
+    }
+    use(i, reinterpret_cast<const uint8_t*>(word));
   }
-  last += base;
-  use(C::kWords, reinterpret_cast<const uint8_t*>(&last));
+#pragma GCC unroll 4
+  for (int r = 0; r < kRegisters; r++) last[r] += load(bases, r);
+  use(C::kWords, reinterpret_cast<const uint8_t*>(last));
 }
 
 // The patches of a group, from some column on.
@@ -285,7 +329,7 @@ struct ShortenedVisit {
   int width, panel, k_begin, k_end;
   const Columns& columns;
   Partial& partial;
-  Ahead ahead;
+  Behind behind;
 
   template <int P, int N>
   void tile(int first, int column) {
@@ -319,7 +363,7 @@ struct ShortenedVisit {
     for (;; k += C::kColumns, q += kBytes * width) {
       for (const int stop = patch.before(k_end); k < stop; k += C::kColumns, q += kBytes * width) {
         if constexpr (P == 1 && N > 8) ask_for_next<N>(column, first * (kShortenedStretch / C::kColumns) + (k - k_begin) / C::kColumns);
-        if (ahead.lines) ahead.fetch();
+        if (behind.asks()) behind.fetch();
         else if (kStreamsWait != Wait::Nowhere && P == kGroup) ask_for_stream<kBytes * P>(q);
         each_index<P>(add_expanded);
       }
@@ -343,25 +387,19 @@ struct ShortenedVisit {
 
 // With up to so many columns a group is one stream. More of them share what is taken apart: tiles of one panel, and as many
 // columns as there are accumulators for, where there are some.
-constexpr bool kWideTiles = kFloatTile >= 8;
-constexpr int kStreamedColumns = kWideTiles ? 4 : kFloatColumns;
+constexpr int kStreamedColumns = kWideTiles ? 4 : kUnpackedTile / kGroup;
 
 template <int Most, class Visit>
 inline void each_wide_tile(int width, int column, int n, Visit& visit) {
-  if constexpr (!kWideTiles || Most <= kStreamedColumns) {
+  if constexpr (!kWideTiles) {
+    each_tile<kUnpackedTile, kUnpackedTile>(width, column, n, visit);
+  } else if constexpr (Most <= kStreamedColumns) {
     each_tile<kFloatTile, kStreamedColumns>(width, column, n, visit);
   } else {
     for (; n - column >= Most; column += Most) each_panel<Most, Most>(width, column, visit);
     each_wide_tile<Most - (Most > 8 ? 8 : 1)>(width, column, n, visit);
   }
 }
-
-// How often tiles pass over a stretch.
-struct Passes {
-  int n = 0;
-  template <int P, int N>
-  void tile(int, int) { n++; }
-};
 
 template <class T>
 void shortened_linear(const Matrix& w, int matrix, int panel, int panel_end, const Columns& all) {
@@ -381,10 +419,9 @@ void shortened_linear(const Matrix& w, int matrix, int panel, int panel_end, con
       for (int k = 0, end; k < w.cols; k = end) {
         end = w.cols - k > stretch ? k + stretch : w.cols;
         const uint8_t *steps = group + w.step_offset(width, k / C::kColumns), *next = group + w.step_offset(width, end / C::kColumns);
-        const int n_steps = (end - k) / C::kColumns * passes.n;
         patches.go_to(k);
         ShortenedVisit<T> visit{w, steps, bases, patches, width, panel, k, end, columns, partial,
-                                Ahead{next, many ? int((next - steps) / 64 / n_steps) + 1 : 0}};
+                                many ? Behind(steps, next, (end - k) / C::kColumns * passes.n) : Behind()};
         each_wide_tile<kFloatTile>(width, 0, columns.n, visit);
       }
     }

@@ -99,18 +99,20 @@ class GroupReader {
   GroupReader(const SourceWeight& weight, Pack target, const Kernels& kernels)
       : w_(weight), kernels_(kernels), by_rows_(target == Pack::Q8R), target_(source_of(target)),
         requantizes_(weight.quantize_to != Pack::kCount || (target == Pack::Q8_0 && weight.source != Source::Q8_0)),
+        widens_(weight.source == Source::F16 && (target == Pack::BF16 || target == Pack::BF16_12)),
         row_bytes_(size_t(weight.cols) / source_block(weight.source) * source_block_bytes(weight.source)) {}
 
   // Row r of a matrix, before any re-quantizing. Also where to look for a row that is read soon.
   const uint8_t* stored(int matrix, int r) const { return w_.data + row_bytes_ * (first_element(matrix, r) / w_.cols); }
   size_t row_bytes() const { return row_bytes_; }
-  bool requantizes() const { return requantizes_; }
+  bool rewrites() const { return requantizes_ || widens_; }
+  bool exact() const { return exact_; }  // whether bfloat16 has had all numbers of float16 that were read
 
   // rows[n_lanes] from row `first` on; zeros after the matrix's last one. They hold until the next call.
   void read(int matrix, int first, int n_lanes, StoredRow* rows) {
     int n = std::min(n_lanes, w_.rows - first);
     size_t bytes = requantizes_ ? size_t(w_.cols / source_block(target_) * source_block_bytes(target_)) : row_bytes_;
-    if (requantizes_) requantized_.resize(bytes * kGroupRows);
+    if (rewrites()) rewritten_.resize(bytes * kGroupRows);
     if (n < n_lanes) zeros_.resize(bytes);
     for (int i = 0; i < n_lanes; i++) {
       rows[i] = {zeros_.data(), w_.source == Source::MXFP4_SPLIT ? zeros_.data() : nullptr, nullptr, 0, 1, 0};
@@ -125,7 +127,13 @@ class GroupReader {
       } else if (w_.source == Source::INT8_ROWS) {
         rows[i].scale = static_cast<const float*>(w_.scales)[rows[i].first_element / w_.cols];
       }
-      if (requantizes_) requantize(rows[i], requantized_.data() + bytes * i);
+      uint8_t* rewritten = rewritten_.data() + bytes * i;
+      if (requantizes_) {
+        requantize(rows[i], rewritten);
+      } else if (widens_) {
+        exact_ &= kernels_.shortening->half_to_bf16(rows[i].blocks, w_.cols, rewritten);
+        rows[i].blocks = rewritten;
+      }
     }
   }
 
@@ -162,10 +170,10 @@ class GroupReader {
   const Kernels& kernels_;
   bool by_rows_;
   Source target_;  // what rows are quantized to
-  bool requantizes_;
+  bool requantizes_, widens_, exact_ = true;
   size_t row_bytes_;
-  std::vector<float> floats_;         // a row dequantized
-  std::vector<uint8_t> requantized_;  // a group's rows
+  std::vector<float> floats_;       // a row dequantized
+  std::vector<uint8_t> rewritten_;  // a group's rows
   std::vector<uint8_t> zeros_;
 };
 
@@ -231,12 +239,13 @@ bool pack_groups(const Job& job, int begin, int end, const Kernels& kernels) {
     int panel = job.first_panel(g), matrix = g / job.groups_a_matrix, width = m.group_width(panel);
     uint8_t* group = job.base + (m.group(matrix, panel) - m.data);
     reader.read(matrix, panel * kLanes, width * kLanes, rows);
+    if (!reader.exact()) return false;
     begin_tail(m, rows, width, kernels, tail);
     for (int step = 0; step < n_steps; step += stretch) {
       int stop = std::min(step + stretch, n_steps), fetched = 0;
       bool last = stop == n_steps;
       int next_group = last ? g + 1 : g, next_step = last ? 0 : stop;
-      int n_fetch = next_group < end && (last || !reader.requantizes()) ? job.n_lanes(next_group) : 0;
+      int n_fetch = next_group < end && (last || !reader.rewrites()) ? job.n_lanes(next_group) : 0;
       size_t from = row_bytes * next_step / n_steps, to = std::min(row_bytes, row_bytes * (next_step + stretch) / n_steps);
       for (int s = step; s < stop; s += unit) {
         int due = n_fetch * (s - step + unit) / (stop - step);
@@ -254,19 +263,26 @@ bool pack_groups(const Job& job, int begin, int end, const Kernels& kernels) {
   return true;
 }
 
-// The type in which it takes less memory, or its own if that has room for too few patches. Rows from all over the weight tell;
-// where others prove them wrong, it is laid again.
-Pack shortened(const SourceWeight& weight, Pack plain, const Kernels& kernels) {
+// What it is kept as without loss, or its own type where its numbers don't allow that. Rows from all over the weight tell; where
+// others prove them wrong, it is laid again.
+Pack kept_as(const SourceWeight& weight, const Kernels& kernels) {
   constexpr int kRows = 64;
-  if ((plain != Pack::F32 && plain != Pack::BF16) || !weight.shorten) return plain;
-  const Pack pack = plain == Pack::F32 ? Pack::F32_28 : Pack::BF16_12;
-  if (weight.cols % with_code(pack, [](auto code) { return code.kColumns; })) return plain;
-  const Matrix m{pack, weight.n_matrices, weight.rows, weight.cols, nullptr};
+  const Pack plain = pack_of(weight);
+  if (weight.quantize_to != Pack::kCount || weight.lossless == Pack::kCount) return plain;
+  const Matrix m{weight.lossless, weight.n_matrices, weight.rows, weight.cols, nullptr};
+  if (m.shortened() && weight.cols % with_code(m.pack, [](auto code) { return code.kColumns; })) return plain;
   const int64_t n_rows = int64_t(weight.n_matrices) * weight.stored_rows, looked_at = std::min(n_rows, int64_t(kRows));
   const size_t row_bytes = size_t(weight.cols) * source_block_bytes(weight.source);
+  std::vector<uint8_t> bf16(weight.source == Source::F16 ? row_bytes : 0);
   int64_t n_patches = 0;
-  for (int64_t i = 0; i < looked_at; i++)
-    n_patches += base_of(pack, weight.data + row_bytes * size_t(i * n_rows / looked_at), weight.cols, kernels).n_patches;
+  for (int64_t i = 0; i < looked_at; i++) {
+    const uint8_t* row = weight.data + row_bytes * size_t(i * n_rows / looked_at);
+    if (weight.source == Source::F16) {
+      if (!kernels.shortening->half_to_bf16(row, weight.cols, bf16.data())) return plain;
+      row = bf16.data();
+    }
+    if (m.shortened()) n_patches += base_of(m.pack, row, weight.cols, kernels).n_patches;
+  }
   const int64_t room = int64_t(m.patch_bytes() / sizeof(Patch)) * looked_at / kLanes;  // as much as so many rows have
   return n_patches * 2 <= room ? m.pack : plain;
 }
@@ -293,8 +309,8 @@ Pack pack_of(const SourceWeight& w) {
 
 namespace {
 
-// Those of `weights` whose numbers are in `which`, packed; returns those that could not be laid shortened as they are now.
-std::vector<int> pack_some(const std::vector<SourceWeight>& weights, const std::vector<int>& which, bool shorten, ThreadPool& pool,
+// Those of `weights` whose numbers are in `which`, packed; returns those that lose something by what they were to be kept as.
+std::vector<int> pack_some(const std::vector<SourceWeight>& weights, const std::vector<int>& which, bool lossless, ThreadPool& pool,
                            Arena& arena, const Kernels& kernels, std::vector<PackedMatrix>& packed) {
   struct Item {
     int job, begin, end;
@@ -304,8 +320,7 @@ std::vector<int> pack_some(const std::vector<SourceWeight>& weights, const std::
   std::vector<Item> items;
   for (int w : which) {
     const SourceWeight& weight = weights[w];
-    const Pack plain = pack_of(weight);
-    Matrix m{shorten ? shortened(weight, plain, kernels) : plain, weight.n_matrices, weight.rows, weight.cols, nullptr, kernels.byte_zero};
+    Matrix m{lossless ? kept_as(weight, kernels) : pack_of(weight), weight.n_matrices, weight.rows, weight.cols, nullptr, kernels.byte_zero};
     Arena::Piece piece = arena.allocate(m.total_bytes());
     m.data = piece.data;
     packed[w] = {m, piece.memory};

@@ -70,7 +70,7 @@ struct SourceWeight {
   const int32_t* row_order;  // null, or [rows]: which stored row is row r
   int rows;
   Pack quantize_to = Pack::kCount;  // Q8R, Q8_0, Q4_0 or MXFP4 for floats, kCount for what it is
-  bool shorten = false;             // floats may be kept in fewer bits (shortened.h)
+  Pack lossless = Pack::kCount;     // what its floats are kept as if they lose nothing by it (shortened.h), kCount: what they are
   bool mapped = false;              // `data` lies in a file's map, whose pages may be dropped once they are read
 };
 

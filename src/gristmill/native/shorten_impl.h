@@ -1,4 +1,5 @@
 // Numbers on their way into fewer bits (shortened.h), in the compiler's own vectors, as wide as the instruction set has them.
+// Included after a simd_*.h.
 #pragma once
 #include <algorithm>
 #include <cstring>
@@ -7,14 +8,6 @@
 
 namespace gristmill {
 namespace {
-
-#if defined(__AVX512BW__)
-constexpr int kVectorBytes = 64;
-#elif defined(__AVX2__)
-constexpr int kVectorBytes = 32;
-#else
-constexpr int kVectorBytes = 16;
-#endif
 
 template <class V>
 inline V load_vector(const void* p) {
@@ -103,7 +96,32 @@ bool shorten_words(Pack pack, const uint8_t* words, int stride, const uint8_t* b
   return with_code(pack, [&](auto code) { return shorten_words<decltype(code)>(words, stride, bases, to); });
 }
 
-constexpr Shortening kShortening = {base_below_largest, shorten_words};
+bool half_to_bf16(const uint8_t* half, int n, uint8_t* to) {
+  typedef uint32_t Words __attribute__((vector_size(4 * kLanes)));
+  typedef uint16_t Halves __attribute__((vector_size(2 * kLanes)));
+  Words all{};
+  auto some = [&](const uint8_t* from, uint8_t* out) __attribute__((always_inline)) {
+    float floats[kLanes];
+    f_store(floats, f_of_half(reinterpret_cast<const uint16_t*>(from)));
+    const Words words = load_vector<Words>(floats);
+    all |= words;
+    const Halves upper = __builtin_convertvector(words >> 16, Halves);
+    std::memcpy(out, &upper, sizeof upper);
+  };
+  int i = 0;
+  for (; i + kLanes <= n; i += kLanes) some(half + 2 * i, to + 2 * i);
+  if (i < n) {
+    uint8_t from[2 * kLanes] = {}, out[2 * kLanes];
+    std::memcpy(from, half + 2 * i, 2 * size_t(n - i));
+    some(from, out);
+    std::memcpy(to + 2 * i, out, 2 * size_t(n - i));
+  }
+  uint32_t any = 0;
+  for (int lane = 0; lane < kLanes; lane++) any |= all[lane];
+  return !(any & 0xffff);
+}
+
+constexpr Shortening kShortening = {base_below_largest, shorten_words, half_to_bf16};
 
 }  // namespace
 }  // namespace gristmill

@@ -5,13 +5,15 @@
 #include <cstdint>
 #include <cstring>
 
-#define GRISTMILL_INLINE inline
+#define GRISTMILL_INLINE __attribute__((always_inline)) inline
 
 namespace gristmill {
 namespace {
 
 constexpr const char* kIsa = "avx2";
+constexpr int kVectorBytes = 32;  // of a register
 constexpr int kIntTile = 4, kFloatTile = 6, kFloatColumns = 6;  // accumulators of a tile
+constexpr int kUnpackedTile = 5;  // of floats where words are taken apart
 constexpr int kManyTile = 4;   // kIntTile where a group meets many tiles
 constexpr int kWideColumns = 0;  // of a tile where taking quants apart is dear: so many share it
 constexpr int kDirectQ4 = 4, kDirectNibbles = 4, kDirectBits = 2;  // blocked_impl.h: kDirect
@@ -168,28 +170,40 @@ inline U u_lookup(const uint8_t* table, U index) {
   return {_mm256_shuffle_epi8(t, index.a), _mm256_shuffle_epi8(t, index.b)};
 }
 
-constexpr int kByteZero = 128;
-inline U u_byte(U x) { return x; }
-// Even and odd bytes apart as 16 bits: exact for any bytes, where maddubs would saturate.
-inline __m256i dot4(__m256i acc, __m256i w, __m256i even, __m256i odd) {
-  acc = _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_and_si256(w, _mm256_set1_epi16(255)), even));
-  return _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_srli_epi16(w, 8), odd));
+inline __m256i four_at(const int8_t* a) {
+  int32_t four;
+  std::memcpy(&four, a, 4);
+  return _mm256_set1_epi32(four);
+}
+// Keeps gcc from adding in another order: it would multiply first, and keep all products in memory.
+inline I now(I x) {
+  asm("" : "+x"(x.a), "+x"(x.b));
+  return x;
+}
+inline I i_add_pairs(I acc, I pairs) {
+  const __m256i one = _mm256_set1_epi16(1);
+  return now({_mm256_add_epi32(acc.a, _mm256_madd_epi16(pairs.a, one)), _mm256_add_epi32(acc.b, _mm256_madd_epi16(pairs.b, one))});
+}
+// Bytes are signed. maddubs wants one side unsigned: that gives its sign to the other. No activation is -128, so that two
+// products fit 16 bits.
+constexpr int kByteZero = 0;
+inline U u_byte(U x) {
+  const __m256i sign = _mm256_set1_epi8(char(128));
+  return {_mm256_xor_si256(x.a, sign), _mm256_xor_si256(x.b, sign)};
 }
 inline I i_dot4(I acc, U w, const int8_t* a) {
-  int32_t four;
-  std::memcpy(&four, a, 4);
-  __m256i x = _mm256_set1_epi32(four);
-  __m256i odd = _mm256_srai_epi16(x, 8), even = _mm256_srai_epi16(_mm256_slli_epi16(x, 8), 8);
-  return {dot4(acc.a, w.a, even, odd), dot4(acc.b, w.b, even, odd)};
+  const __m256i x = four_at(a);
+  auto pairs = [&](__m256i v) { return _mm256_maddubs_epi16(_mm256_abs_epi8(v), _mm256_sign_epi8(x, v)); };
+  return i_add_pairs(acc, {pairs(w.a), pairs(w.b)});
 }
-// w under 128: two products fit 16 bits.
-inline I i_dot4_small(I acc, U w, const int8_t* a) {
-  int32_t four;
-  std::memcpy(&four, a, 4);
-  __m256i x = _mm256_set1_epi32(four), one = _mm256_set1_epi16(1);
-  return {_mm256_add_epi32(acc.a, _mm256_madd_epi16(_mm256_maddubs_epi16(w.a, x), one)),
-          _mm256_add_epi32(acc.b, _mm256_madd_epi16(_mm256_maddubs_epi16(w.b, x), one))};
+// Products of quants under 128, two in 16 bits of which as many are added as fit; then those become lanes of 32.
+constexpr bool kShortSums = true;
+inline I i_dot2_small(U w, const int8_t* a) {
+  const __m256i x = four_at(a);
+  return {_mm256_maddubs_epi16(w.a, x), _mm256_maddubs_epi16(w.b, x)};
 }
+inline I i_add_short(I x, I y) { return now({_mm256_add_epi16(x.a, y.a), _mm256_add_epi16(x.b, y.b)}); }
+inline I i_dot4_small(I acc, U w, const int8_t* a) { return i_add_pairs(acc, i_dot2_small(w, a)); }
 
 // The first number of each pair of bfloat16, and the second.
 inline F f_even_bf16(const uint16_t* p) {

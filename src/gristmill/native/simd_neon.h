@@ -13,7 +13,9 @@ namespace gristmill {
 namespace {
 
 constexpr const char* kIsa = "neon";
+constexpr int kVectorBytes = 16;  // of a register
 constexpr int kIntTile = 4, kFloatTile = 5, kFloatColumns = 5;  // accumulators of a tile
+constexpr int kUnpackedTile = 5;  // of floats where words are taken apart
 constexpr int kManyTile = 4;   // kIntTile where a group meets many tiles
 constexpr int kWideColumns = 0;  // of a tile where taking quants apart is dear: so many share it
 constexpr int kDirectQ4 = 4, kDirectNibbles = 4, kDirectBits = 2;  // blocked_impl.h: kDirect
@@ -169,6 +171,11 @@ inline I i_dot4(I acc, U w, const int8_t* a) {
   return i_parts([&](int i) { return vdotq_s32(acc.v[i], vreinterpretq_s8_u8(w.v[i]), x); });
 }
 inline I i_dot4_small(I acc, U w, const int8_t* a) { return i_dot4(acc, w, a); }
+// Sums of 16 bits (simd_avx2.h), of which there is no need here.
+constexpr bool kShortSums = false;
+inline I i_dot2_small(U, const int8_t*) { return i_set(0); }
+inline I i_add_short(I x, I) { return x; }
+inline I i_add_pairs(I acc, I) { return acc; }
 
 // The first number of each pair of bfloat16, and the second.
 inline F f_even_bf16(const uint16_t* p) {

@@ -40,7 +40,8 @@ class CpuOps:
                not quantized: too small to gain speed from int8 activations, and the models that have such matrices
                lose the most by them
     n_as_stored  matrices of floats with up to so many elements are read as they are; larger ones are kept in fewer bits
-               a number, without loss, where nearly all of their numbers allow that: memory is what they wait for
+               a number, without loss, where nearly all of their numbers allow that: memory is what they wait for.
+               Float16 that was made of bfloat16, as most published files are, is kept and multiplied as that
     memory     what weights are to lie in, where it was begun before (`ops.memory`)
     """
 
@@ -109,14 +110,16 @@ class CpuOps:
             scales,
             weight.row_order,
             target,
-            self._shortens(weight, rows * cols),
+            self._lossless(weight, rows * cols),
             is_mapped(weight.data),
         )
 
-    def _shortens(self, weight: Weight, n_elements: int) -> bool:
-        """Whether its numbers may be kept in fewer bits. AMX multiplies words of bfloat16 where they lie."""
-        shorter = (QType.F32,) if self.isa == "amx" else (QType.F32, QType.BF16)
-        return weight.qtype in shorter and n_elements > self._n_as_stored
+    def _lossless(self, weight: Weight, n_elements: int) -> str | None:
+        """What its numbers are kept as if they lose nothing by it. AMX multiplies words of bfloat16 where they lie."""
+        if n_elements <= self._n_as_stored:
+            return None
+        bf16 = "bf16" if self.isa == "amx" else "bf16_12"
+        return {QType.F32: "f32_28", QType.F16: bf16, QType.BF16: bf16}.get(weight.qtype)
 
     def _has_kernel(self, weight: Weight) -> bool:
         """Whether the weight is packed as it is (or as Q8_0) rather than as float32."""
