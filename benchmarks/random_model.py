@@ -147,7 +147,7 @@ def main() -> None:
     parser.add_argument("model", choices=[*SHAPES, *random_llama2c.SIZES])
     parser.add_argument("--type", default="q8_0", choices=_FILE_TYPES, help="mxfp4: experts so, all else bf16")
     parser.add_argument("--vocab", type=Path, help="a .gguf or .tiktoken[.gz] file to take the vocabulary from")
-    parser.add_argument("--f16-of-f32", action="store_true", help="F16 of numbers that are not BF16's, as few files have")
+    parser.add_argument("--f16-of-f32", action="store_true", help="F16 of numbers that are not BF16's")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("-o", "--output", type=Path, required=True)
     args = parser.parse_args()
