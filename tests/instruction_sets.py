@@ -7,7 +7,7 @@ from gristmill import _kernels
 
 def isas() -> list[str]:
     there = []
-    for isa in ("amx", "avx512bf16", "avx512", "avx2", "neon", "portable"):
+    for isa in ("amx", "avx512bf16", "avx512", "avxvnni", "avx2", "neon", "portable"):
         try:
             _kernels.Ops(1, isa)
         except ValueError:

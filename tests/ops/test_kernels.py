@@ -75,17 +75,18 @@ def test_linear(cpu: CpuOps, qtype: QType, n_rows: int, n_blocks: int) -> None:
     np.testing.assert_array_less(np.abs(actual - expected) / scale, tolerance)
 
 
-@pytest.mark.parametrize("isa", ["amx", "avx512bf16"])
+@pytest.mark.parametrize("isa", ["amx", "avx512bf16", "avxvnni"])
 @pytest.mark.parametrize("qtype", BLOCKED, ids=lambda q: q.label)
 @pytest.mark.parametrize("n_rows", [3, 4, 8, 9, 12, 17, 150])
-def test_other_tiles_give_the_bits_of_avx512(isa: str, qtype: QType, n_rows: int) -> None:
+def test_other_products_give_the_same_bits(isa: str, qtype: QType, n_rows: int) -> None:
     """With a last stretch of one step, for types in blocks of 32, and a last group of fewer panels."""
     if isa not in isas():
         pytest.skip(f"this machine has no {isa}")
+    same = "avx2" if isa == "avxvnni" else "avx512"
     cols = 9 * max(64 if qtype is QType.Q8_GROUPS else 32, qtype.block_size)
     x = np.random.default_rng(0).normal(size=(n_rows, cols)).astype(np.float32)
     weight = random_weight(qtype, (170, cols), 0)
-    other, plain = (ops.linear(x, ops.put([weight])) for ops in (CpuOps(1, isa), CpuOps(1, "avx512")))
+    other, plain = (ops.linear(x, ops.put([weight])) for ops in (CpuOps(1, isa), CpuOps(1, same)))
     np.testing.assert_array_equal(other.view(np.uint32), plain.view(np.uint32))
 
 

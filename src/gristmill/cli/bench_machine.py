@@ -35,7 +35,7 @@ Examples:
 @options.option("--threads", type=click.IntRange(1, 1024), help="most threads; 1 is measured too [default: one a core]")
 @options.option(
     "--isa",
-    type=click.Choice(["auto", "amx", "avx512bf16", "avx512", "avx2", "neon", "portable"]),
+    type=click.Choice(["auto", "amx", "avx512bf16", "avx512", "avxvnni", "avx2", "neon", "portable"]),
     default="auto",
     help="instruction set; auto: the best that this machine has",
 )

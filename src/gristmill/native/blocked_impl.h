@@ -269,10 +269,10 @@ constexpr int sets_together() {
 }
 
 // The same sums as dot_step's, where products are added as 16 bits first.
-template <class T, int P, int C>
+template <class T, int P, int C, class S = Short>
 GRISTMILL_INLINE void dot_step_short(const uint8_t* q, int stride, const StepActivations& a, I (&even)[P][C], I (&odd)[P][C]) {
   constexpr int kTogether = sets_together<T>();
-  I pairs[P][C];
+  I sums[P][C];
   auto dot = [&](auto j, bool first) __attribute__((always_inline)) {
     U w[P];
 #pragma GCC unroll 8
@@ -281,15 +281,15 @@ GRISTMILL_INLINE void dot_step_short(const uint8_t* q, int stride, const StepAct
     for (int c = 0; c < C; c++)
 #pragma GCC unroll 8
       for (int p = 0; p < P; p++) {
-        const I two = i_dot2_small(w[p], a.q(c) + 4 * j);
-        pairs[p][c] = first ? two : i_add_short(pairs[p][c], two);
+        const I two = S::dot2(w[p], a.q(c) + 4 * j);
+        sums[p][c] = first ? two : S::add(sums[p][c], two);
       }
   };
-  auto add_pairs = [&](I (&sum)[P][C]) __attribute__((always_inline)) {
+  auto add_to = [&](I (&sum)[P][C]) __attribute__((always_inline)) {
 #pragma GCC unroll 8
     for (int c = 0; c < C; c++)
 #pragma GCC unroll 8
-      for (int p = 0; p < P; p++) sum[p][c] = i_add_pairs(sum[p][c], pairs[p][c]);
+      for (int p = 0; p < P; p++) sum[p][c] = S::add_to(sum[p][c], sums[p][c]);
   };
   // The i-th set: where the halves have sums of their own, one half's as far as they fit together and then the other's.
   auto place = [](int i) constexpr {
@@ -301,8 +301,8 @@ GRISTMILL_INLINE void dot_step_short(const uint8_t* q, int stride, const StepAct
     constexpr int j = place(i);
     dot(Index<j>(), i % kTogether == 0);
     if (i % kTogether < kTogether - 1) return;
-    if (T::kHalves && j >= 4) add_pairs(odd);
-    else add_pairs(even);
+    if (T::kHalves && j >= 4) add_to(odd);
+    else add_to(even);
   };
   one(Index<0>()), one(Index<1>()), one(Index<2>()), one(Index<3>());
   one(Index<4>()), one(Index<5>()), one(Index<6>()), one(Index<7>());
@@ -311,7 +311,7 @@ GRISTMILL_INLINE void dot_step_short(const uint8_t* q, int stride, const StepAct
 // The sets of one step, every second one to `even`.
 template <class T, int P, int C>
 GRISTMILL_INLINE void dot_step(const uint8_t* q, int stride, const uint8_t*& scales, const StepActivations& a, I (&even)[P][C], I (&odd)[P][C]) {
-  if constexpr (kShortSums && kSmall<T>) return dot_step_short<T, P, C>(q, stride, a, even, odd);
+  if constexpr (Short::kUsed && kSmall<T>) return dot_step_short<T, P, C>(q, stride, a, even, odd);
   auto dot = [&](auto i, I (&sum)[P][C]) __attribute__((always_inline)) {
     dot_set<T, set_at<T>(i)>(q, stride, a, sum);
     if constexpr (kStream<P, C> && i % 2 >= int(T::kPairs)) in_order(q);
@@ -528,12 +528,13 @@ template <class T>
 void blocked_group(const Matrix& w, const uint8_t* group, int panel, const Columns& columns, [[maybe_unused]] uint8_t* expanded,
                    Partial& partial) {
   int n_tiles = (columns.n + kTileColumns - 1) / kTileColumns, width = w.group_width(panel), n_steps = w.n_steps();
-  bool apart = columns.n > T::kDirect, many = apart || n_tiles > 1;
+  bool apart = columns.n > T::kDirect, many = apart || columns.n > kIntTile / kGroup;
+  const int n_passes = kWideTiles ? n_tiles : 2 * n_tiles;  // half of them at most: what is next is asked for early
   int stretch = many ? stretch_of<T>(columns.n, apart) : n_steps;
   for (int b = 0; b < n_steps; b += stretch) {
     int end = b + stretch < n_steps ? b + stretch : n_steps;
     const uint8_t *q = group + w.step_offset(width, b), *next = group + w.step_offset(width, end);
-    Ahead ahead{next, many ? int((next - q) / 64 / ((end - b) * n_tiles)) + 1 : 0};
+    Ahead ahead{next, many ? int((next - q) / 64 / ((end - b) * n_passes)) + 1 : 0};
     if constexpr (T::kDirect < INT32_MAX) {
       if (apart) {
         expand<T>(q, width, end - b, expanded);

@@ -6,10 +6,12 @@ set(KERNEL_SOURCES ${NATIVE}/kernels_portable.cpp)
 # and makes it slower.
 set_source_files_properties(${NATIVE}/kernels_portable.cpp PROPERTIES COMPILE_OPTIONS "-Wno-psabi;-O2")
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-  list(APPEND KERNEL_SOURCES ${NATIVE}/kernels_avx2.cpp ${NATIVE}/kernels_avx512.cpp ${NATIVE}/kernels_avx512bf16.cpp)
+  list(APPEND KERNEL_SOURCES ${NATIVE}/kernels_avx2.cpp ${NATIVE}/kernels_avxvnni.cpp ${NATIVE}/kernels_avx512.cpp
+       ${NATIVE}/kernels_avx512bf16.cpp)
   set(AVX2 "-mavx2;-mfma;-mf16c")
   set(AVX512 "${AVX2};-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-mavx512vnni;-mprefer-vector-width=512")
   set_source_files_properties(${NATIVE}/kernels_avx2.cpp PROPERTIES COMPILE_OPTIONS "${AVX2};-Wno-psabi")
+  set_source_files_properties(${NATIVE}/kernels_avxvnni.cpp PROPERTIES COMPILE_OPTIONS "${AVX2};-mavxvnni;-Wno-psabi")
   set_source_files_properties(${NATIVE}/kernels_avx512.cpp PROPERTIES COMPILE_OPTIONS "${AVX512}")
   set_source_files_properties(${NATIVE}/kernels_avx512bf16.cpp PROPERTIES COMPILE_OPTIONS "${AVX512};-mavx512bf16")
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")

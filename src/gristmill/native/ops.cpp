@@ -24,6 +24,7 @@ const Kernels* find_kernels(const std::string& isa) {
       // An Intel's products of pairs take twice the time of floats', but for those in tiles.
       {"avx512bf16", kernels_avx512bf16, [] { return __builtin_cpu_is("intel") != 0; }},
       {"avx512", kernels_avx512},
+      {"avxvnni", kernels_avxvnni},
       {"avx2", kernels_avx2},
 #elif defined(__aarch64__)
       {"neon", kernels_neon},

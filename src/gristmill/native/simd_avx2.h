@@ -1,4 +1,4 @@
-// The vector operations of kernels_impl.h for AVX2 with FMA and F16C: two 256-bit registers make one vector.
+// The vector operations of kernels_impl.h for AVX2 with FMA and F16C, also with AVX-VNNI: two 256-bit registers make one vector.
 #pragma once
 #include <immintrin.h>
 
@@ -10,7 +10,11 @@
 namespace gristmill {
 namespace {
 
+#if defined(__AVXVNNI__)
+constexpr const char* kIsa = "avxvnni";
+#else
 constexpr const char* kIsa = "avx2";
+#endif
 constexpr int kVectorBytes = 32;  // of a register
 constexpr int kIntTile = 4, kFloatTile = 6, kFloatColumns = 6;  // accumulators of a tile
 constexpr int kUnpackedTile = 5;  // of floats where words are taken apart
@@ -180,10 +184,31 @@ inline I now(I x) {
   asm("" : "+x"(x.a), "+x"(x.b));
   return x;
 }
-inline I i_add_pairs(I acc, I pairs) {
-  const __m256i one = _mm256_set1_epi16(1);
-  return now({_mm256_add_epi32(acc.a, _mm256_madd_epi16(pairs.a, one)), _mm256_add_epi32(acc.b, _mm256_madd_epi16(pairs.b, one))});
+#if defined(__AVXVNNI__) || defined(__AVX512VNNI__)
+struct Short {
+  static constexpr bool kUsed = false;
+};
+constexpr int kByteZero = 128;
+inline U u_byte(U x) { return x; }
+inline I i_dot4(I acc, U w, const int8_t* a) {
+  const __m256i x = four_at(a);
+  return now({_mm256_dpbusd_epi32(acc.a, w.a, x), _mm256_dpbusd_epi32(acc.b, w.b, x)});
 }
+inline I i_dot4_small(I acc, U w, const int8_t* a) { return i_dot4(acc, w, a); }
+#else
+// Sums of 16 bits, two products of quants under 128 each: as many are added as fit, then they become lanes of 32.
+struct Short {
+  static constexpr bool kUsed = true;
+  static I dot2(U w, const int8_t* a) {
+    const __m256i x = four_at(a);
+    return {_mm256_maddubs_epi16(w.a, x), _mm256_maddubs_epi16(w.b, x)};
+  }
+  static I add(I x, I y) { return now({_mm256_add_epi16(x.a, y.a), _mm256_add_epi16(x.b, y.b)}); }
+  static I add_to(I acc, I sums) {
+    const __m256i one = _mm256_set1_epi16(1);
+    return now({_mm256_add_epi32(acc.a, _mm256_madd_epi16(sums.a, one)), _mm256_add_epi32(acc.b, _mm256_madd_epi16(sums.b, one))});
+  }
+};
 // Bytes are signed. maddubs wants one side unsigned: that gives its sign to the other. No activation is -128, so that two
 // products fit 16 bits.
 constexpr int kByteZero = 0;
@@ -193,17 +218,11 @@ inline U u_byte(U x) {
 }
 inline I i_dot4(I acc, U w, const int8_t* a) {
   const __m256i x = four_at(a);
-  auto pairs = [&](__m256i v) { return _mm256_maddubs_epi16(_mm256_abs_epi8(v), _mm256_sign_epi8(x, v)); };
-  return i_add_pairs(acc, {pairs(w.a), pairs(w.b)});
+  auto dot2 = [&](__m256i v) { return _mm256_maddubs_epi16(_mm256_abs_epi8(v), _mm256_sign_epi8(x, v)); };
+  return Short::add_to(acc, {dot2(w.a), dot2(w.b)});
 }
-// Products of quants under 128, two in 16 bits of which as many are added as fit; then those become lanes of 32.
-constexpr bool kShortSums = true;
-inline I i_dot2_small(U w, const int8_t* a) {
-  const __m256i x = four_at(a);
-  return {_mm256_maddubs_epi16(w.a, x), _mm256_maddubs_epi16(w.b, x)};
-}
-inline I i_add_short(I x, I y) { return now({_mm256_add_epi16(x.a, y.a), _mm256_add_epi16(x.b, y.b)}); }
-inline I i_dot4_small(I acc, U w, const int8_t* a) { return i_add_pairs(acc, i_dot2_small(w, a)); }
+inline I i_dot4_small(I acc, U w, const int8_t* a) { return Short::add_to(acc, Short::dot2(w, a)); }
+#endif
 
 // The first number of each pair of bfloat16, and the second.
 inline F f_even_bf16(const uint16_t* p) {

@@ -154,11 +154,9 @@ inline I i_dot4(I acc, U w, const int8_t* a) {
   return acc;
 }
 inline I i_dot4_small(I acc, U w, const int8_t* a) { return i_dot4(acc, w, a); }
-// Sums of 16 bits (simd_avx2.h), of which there is no need here.
-constexpr bool kShortSums = false;
-inline I i_dot2_small(U, const int8_t*) { return i_set(0); }
-inline I i_add_short(I x, I) { return x; }
-inline I i_add_pairs(I acc, I) { return acc; }
+struct Short {
+  static constexpr bool kUsed = false;  // simd_avx2.h
+};
 
 // The first number of each pair of bfloat16, and the second.
 inline F f_even_bf16(const uint16_t* p) {
