@@ -35,7 +35,7 @@ class CpuOps:
     """Implements `interface.Ops`.
 
     n_threads  None: `default_threads`
-    isa        auto, amx, avx512bf16, avx512, avxvnni, avx2, neon or portable; None: what GRISTMILL_ISA says, otherwise auto
+    isa        auto, amx, avx512bf16, avx512, avxvnni, avx2, neon or portable; None: what GRISTMILL_ISA says, or auto
     n_exact    matrices of blocked types with up to so many elements are kept as float32, and floats of that size are
                not quantized: too small to gain speed from int8 activations, and the models that have such matrices
                lose the most by them
