@@ -131,7 +131,7 @@ class Behind {
   Behind() : ahead_{nullptr, 0}, end_(nullptr) {}
   bool asks() const { return end_; }
   void fetch() {
-    if (ahead_.next < end_) ahead_.fetch();
+    if (kWideTiles || ahead_.next < end_) ahead_.fetch();  // wide tiles are few: to count would take longer
   }
 
  private:
@@ -256,19 +256,21 @@ GRISTMILL_INLINE void each_plain_word(const uint8_t* q, const uint8_t* bases, Us
     std::memcpy(&v, p + kVectorBytes * r, sizeof v);
     return v;
   };
-  Register last[kRegisters] = {}, word[kRegisters];
+  Register base[kRegisters], last[kRegisters] = {}, word[kRegisters];
+#pragma GCC unroll 4
+  for (int r = 0; r < kRegisters; r++) base[r] = load(bases, r);
 #pragma GCC unroll 16
   for (int i = 0; i < C::kWords; i++) {
 #pragma GCC unroll 4
     for (int r = 0; r < kRegisters; r++) {
       const Register shortened = load(q + C::kWordBytes * i, r);
-      word[r] = (shortened & C::kKept) + load(bases, r);
+      word[r] = (shortened & C::kKept) + base[r];
       last[r] |= C::carried(i, shortened);
     }
     use(i, reinterpret_cast<const uint8_t*>(word));
   }
 #pragma GCC unroll 4
-  for (int r = 0; r < kRegisters; r++) last[r] += load(bases, r);
+  for (int r = 0; r < kRegisters; r++) last[r] += base[r];
   use(C::kWords, reinterpret_cast<const uint8_t*>(last));
 }
 
