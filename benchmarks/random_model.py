@@ -80,8 +80,8 @@ def write_gguf(
     path: Path,
     vocabulary: vocabularies.Vocabulary | None,
     seed: int,
-    f16_of_f32: bool,
     say: Callable[[str], None],
+    f16_of_f32: bool = False,
 ) -> None:
     """Stream the file to `path`. ValueError when a tensor's rows don't fit the type, or the disk has no room."""
     plan = [(tensor, type_of(tensor, label, shape)) for tensor in tensors(shape)]
@@ -162,7 +162,7 @@ def main() -> None:
             random_llama2c.write(args.model, args.type, part, args.seed)
         else:
             vocabulary = vocabularies.read(args.vocab) if args.vocab else None
-            write_gguf(SHAPES[args.model], args.type, part, vocabulary, args.seed, args.f16_of_f32, say)
+            write_gguf(SHAPES[args.model], args.type, part, vocabulary, args.seed, say, args.f16_of_f32)
         os.replace(part, args.output)
     except (ValueError, OSError) as error:
         sys.exit(f"random_model: {error}")
