@@ -184,6 +184,7 @@ inline I now(I x) {
   asm("" : "+x"(x.a), "+x"(x.b));
   return x;
 }
+// AVX-512's encoding of the same (-mavx512vnni -mavx512vl) lets a processor without AVX-VNNI check what follows.
 #if defined(__AVXVNNI__) || defined(__AVX512VNNI__)
 struct Short {
   static constexpr bool kUsed = false;
