@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gristmill.bench.model import Case, plan, work_of
@@ -11,7 +13,7 @@ from gristmill.bench.work import LinearCost, ModelCost, Span, Work, expected_exp
 LINEAR = LinearCost(rows=6, cols=4, n_bytes=100)
 HEAD = LinearCost(rows=50, cols=4, n_bytes=1000)
 ATTENTION = 2 * 2 * 2 * 8  # scores and values, a multiply-add is two, 2 heads of 8
-COST = ModelCost((LINEAR, LINEAR), HEAD, windows=(0, 3), n_heads=2, head_dim=8, kv_bytes=10)
+COST = ModelCost((LINEAR, LINEAR), (HEAD,), windows=(0, 3), n_heads=2, head_dim=8, kv_bytes=10)
 
 
 def test_one_token_of_one_sequence() -> None:
@@ -33,6 +35,13 @@ def test_a_prompt_without_logits() -> None:
     )
 
 
+def test_matrices_at_the_end_meet_the_rows_whose_logits_are_wanted() -> None:
+    cost = replace(COST, linears=(LINEAR,), ends=(LINEAR, HEAD))
+    one, none = step_work(cost, [Span(0, 4)], 1), step_work(cost, [Span(0, 4)], 0)
+    assert one.n_operations - none.n_operations == 2 * (6 * 4 + 50 * 4)
+    assert (none.n_bytes, one.n_bytes) == (100 + 10 * (4 + 4), 2 * 100 + 1000 + 10 * (4 + 4))
+
+
 def test_a_batch_reads_weights_once_and_each_sequence_its_own_cache() -> None:
     one, two = step_work(COST, [Span(5, 1)], 1), step_work(COST, [Span(5, 1)] * 2, 2)
     assert two.n_bytes - one.n_bytes == 10 * (6 + 3)
@@ -41,7 +50,7 @@ def test_a_batch_reads_weights_once_and_each_sequence_its_own_cache() -> None:
 
 def test_experts() -> None:
     experts = LinearCost(rows=6, cols=4, n_bytes=800, n_experts=8, n_active=2)
-    cost = ModelCost((experts,), HEAD, windows=(0,), n_heads=2, head_dim=8, kv_bytes=0)
+    cost = ModelCost((experts,), (HEAD,), windows=(0,), n_heads=2, head_dim=8, kv_bytes=0)
     one = step_work(cost, [Span(0, 1)], 0)
     assert one.n_bytes == pytest.approx(200), "one token reads exactly the two that it uses"
     assert one.n_operations == 2 * 2 * 6 * 4 + ATTENTION

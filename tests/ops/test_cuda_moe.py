@@ -27,7 +27,7 @@ QUANTIZER = RowQuantizer(1)
 N_EXPERTS, D_MODEL, D_FF = 5, 96, 32
 
 
-def put(weights: list[Weight], bias: np.ndarray) -> Matrix:
+def put(weights: list[Weight], bias: np.ndarray | None) -> Matrix:
     return matrix_of(weights, bias, on, QUANTIZER)
 
 
@@ -48,6 +48,13 @@ def test_moe(qtype: QType, n_tokens: int, limit: float) -> None:
     assert np.abs(actual - expected).max() / np.abs(expected).max() < (
         1e-6 if INTERPRETED and qtype is not QType.Q4_K else 2e-2
     )
+
+
+def test_no_tokens() -> None:
+    gate_up = put([random_weight(QType.F32, (N_EXPERTS, D_FF, D_MODEL), seed) for seed in (0, 1)], None)
+    down = put([random_weight(QType.F32, (N_EXPERTS, D_MODEL, D_FF), 2)], None)
+    empty = np.zeros((0, D_MODEL), np.float32)
+    assert moe(on(empty), on(empty[:, :N_EXPERTS]), gate_up, down, 2, 0.0).shape == (0, D_MODEL)
 
 
 @pytest.mark.parametrize("n_tokens", [1, 3, 200])

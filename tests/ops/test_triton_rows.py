@@ -40,6 +40,12 @@ def test_norms(dtype: torch.dtype, n_rows: int, width: int) -> None:
     np.testing.assert_array_equal(off(add(x, y)), off(total))
 
 
+def test_no_rows_give_none() -> None:
+    none, weight, numbers = on(normal(0, 40)), on(normal(40)), on(np.zeros(0, np.int32))
+    results = [add(none, none), rms_norm(none, weight, 1e-6), take_rows(none, numbers)]
+    assert [y.shape for y in (*results, *add_rms_norm(none, none, weight, 1e-6))] == [none.shape] * 5
+
+
 def test_a_row_s_norm_does_not_depend_on_its_neighbours() -> None:
     x, weight = on(normal(5, 200)), on(normal(200))
     np.testing.assert_array_equal(off(rms_norm(x, weight, 1e-6))[3:4], off(rms_norm(x[3:4], weight, 1e-6)))

@@ -24,7 +24,7 @@ from gristmill.engine.runner import Runner
 from gristmill.engine.scheduler import Part
 from gristmill.engine.sequence import Sequence as EngineSequence
 from gristmill.kv.cache import KvCache, allocate, block_bytes, windows_of
-from gristmill.models.decoder import Decoder
+from gristmill.models.decoder import Decoder, Layer
 from gristmill.ops.interface import BLOCK_SIZE, Ops
 from gristmill.types import ModelConfig, SamplingParams
 
@@ -109,10 +109,14 @@ def model_cost(decoder: Decoder, kv_type: str) -> ModelCost:
         n = linear.n_matrices
         return LinearCost(linear.rows, linear.cols, linear.n_bytes, n, n_active if n > 1 else 1)
 
-    linears = [cost(w) for layer in decoder.layers for w in (layer.qkv, layer.o, layer.gate_up, layer.down)]
-    linears += [cost(layer.router) for layer in decoder.layers if layer.router is not None]
+    def after_attention(layer: Layer) -> list[LinearCost]:
+        return [cost(w) for w in (layer.o, layer.router, layer.gate_up, layer.down) if w is not None]
+
+    *others, last = decoder.layers
+    linears = [cost(layer.qkv) for layer in decoder.layers] + [w for layer in others for w in after_attention(layer)]
+    ends = (*after_attention(last), cost(decoder.head))
     kv_bytes = block_bytes(c, kv_type) // BLOCK_SIZE // c.n_layers
-    return ModelCost(tuple(linears), cost(decoder.head), c.windows, c.n_heads, c.head_dim, kv_bytes)
+    return ModelCost(tuple(linears), ends, c.windows, c.n_heads, c.head_dim, kv_bytes)
 
 
 def main_arithmetic(decoder: Decoder) -> str:

@@ -22,7 +22,8 @@ class LinearCost:
 
 @dataclass(frozen=True, slots=True)
 class ModelCost:
-    """linears: those of all layers, which every token passes; head: for rows whose logits are wanted.
+    """linears: those that every token passes; ends: the head and what the last layer does with what attention gives,
+    for rows whose logits are wanted.
 
     windows         each layer's sliding window, 0 for all positions
     kv_bytes        of one position in one layer
@@ -30,7 +31,7 @@ class ModelCost:
     """
 
     linears: tuple[LinearCost, ...]
-    head: LinearCost
+    ends: tuple[LinearCost, ...]
     windows: tuple[int, ...]
     n_heads: int
     head_dim: int
@@ -64,7 +65,8 @@ def step_work(cost: ModelCost, spans: Sequence[Span], n_logits: int) -> Work:
     """
     n_tokens = sum(span.n_tokens for span in spans)
     n_bytes = n_operations = 0.0
-    for linear, n in (*((linear, n_tokens) for linear in cost.linears), (cost.head, n_logits)):
+    uses = [(linear, n_tokens) for linear in cost.linears] + [(linear, n_logits) for linear in cost.ends]
+    for linear, n in uses:
         n_bytes += linear.n_bytes * expected_experts(linear.n_experts, linear.n_active, n) / linear.n_experts
         n_operations += 2.0 * linear.rows * linear.cols * linear.n_active * n
     for window in cost.windows:

@@ -47,22 +47,24 @@ class Decoder:
         return ops.linear(self.hidden(ops, batch, kv), self.head)
 
     def hidden(self, ops: Ops, batch: Batch, kv: KvCache) -> Any:
-        """The same up to the last norm: [R, d_model]."""
+        """The same up to the last norm: [R, d_model]. Of the other rows the last layer needs keys and values alone."""
         eps = self.config.norm_eps
         angles = ops.rope_angles(batch.positions, self.config.rope)
         x = ops.embed(self.embed, batch.tokens)  # [T, d_model]
         for i, layer in enumerate(self.layers):
-            x = ops.add(x, self._attention(ops, batch, kv, i, ops.rms_norm(x, layer.attn_norm, eps), angles))
+            y = self._attention(ops, batch, kv, i, ops.rms_norm(x, layer.attn_norm, eps), angles)  # [T, H D]
+            if layer is self.layers[-1]:
+                x, y = (ops.take_rows(each, batch.sample_rows) for each in (x, y))
+            x = ops.add(x, ops.linear(y, layer.o))
             x = ops.add(x, self._ffn(ops, layer, ops.rms_norm(x, layer.ffn_norm, eps)))
-        return ops.rms_norm(ops.take_rows(x, batch.sample_rows), self.norm, eps)
+        return ops.rms_norm(x, self.norm, eps)
 
     def _attention(self, ops: Ops, batch: Batch, kv: KvCache, i: int, x: Array, angles: tuple[Array, Array]) -> Any:
         c, layer, kv_layer, group = self.config, self.layers[i], kv.layers[i], kv.groups[i]
         qkv = ops.linear(x, layer.qkv)  # [T, (H + 2 G) D]
         slots = batch.slots[group]
         q = ops.store_qkv(qkv, layer.q_norm, layer.k_norm, c.norm_eps, angles, kv_layer, slots)  # [T, H D]
-        y = ops.attention(q, kv_layer, batch, batch.block_tables[group], c.windows[i], layer.sinks)
-        return ops.linear(y, layer.o)
+        return ops.attention(q, kv_layer, batch, batch.block_tables[group], c.windows[i], layer.sinks)
 
     def _ffn(self, ops: Ops, layer: Layer, x: Array) -> Any:
         limit = self.config.swiglu_limit

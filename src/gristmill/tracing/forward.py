@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gristmill.engine.batch import build
-from gristmill.engine.engine import STEP_TOKENS, Engine, EngineSettings
+from gristmill.engine.engine import Engine, EngineSettings
 from gristmill.engine.scheduler import Part
 from gristmill.engine.sequence import Sequence
 from gristmill.kv.cache import plan, windows_of
@@ -21,6 +21,9 @@ from gristmill.types import Event, Failure, Request, SamplingParams, TokenEvent
 
 MAX_TOKENS = 512
 """What passes is kept for every token and layer, and nobody reads more."""
+
+STEP_TOKENS = 64
+"""Each token's logits are computed, as otherwise its last layer would not be: so many rows of them are in memory."""
 
 F64 = NDArray[np.float64]
 _UNBOUNDED = 1 << 62
@@ -104,12 +107,13 @@ class Tracer:
 
     def _generate(self, recorder: Recorder, prompt_ids: list[int], context: int, eos_ids: tuple[int, ...]) -> list[int]:
         kv_plan = plan(self.config, self._kv_type, context, 1, STEP_TOKENS, _UNBOUNDED)
-        settings = EngineSettings(context, max_sequences=1, eos_ids=eos_ids, replay="off")
+        settings = EngineSettings(context, max_sequences=1, step_tokens=STEP_TOKENS, eos_ids=eos_ids, replay="off")
+        params = SamplingParams(temperature=0.0, max_tokens=None, prompt_logprobs=0)
         engine = Engine(self._decoder, cast(Ops, recorder), settings, kv_plan, self._kv_type)
         events: SimpleQueue[Event] = SimpleQueue()
         answer = list[int]()
         try:
-            engine.submit(Request(tuple(prompt_ids), SamplingParams(temperature=0.0, max_tokens=None)), events.put)
+            engine.submit(Request(tuple(prompt_ids), params), events.put)
             while True:
                 event = events.get()
                 if isinstance(event, Failure):

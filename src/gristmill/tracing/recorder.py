@@ -49,7 +49,7 @@ class Record:
 class Recorder:
     """`Ops` that do what `ops` does, and note it. Everything that is not noted goes to `ops` as it is.
 
-    One sequence runs through it, without replay: a tape would go past it.
+    One sequence runs through it, without replay: a tape would go past it. The logits of all its tokens must be wanted.
     """
 
     def __init__(self, ops: Ops) -> None:

@@ -28,6 +28,8 @@ def moe(
     A token has the same bits beside any others, in steps of up to 64 tokens, and in longer ones.
     """
     n_tokens = len(x)
+    if n_tokens == 0:
+        return torch.empty((0, down.rows), dtype=torch.float32, device=x.device)
     routes = route(router, n_active, 16 if n_tokens <= FEW else 64)
     hidden = swiglu(_each_expert(x.contiguous(), gate_up, routes, n_active), limit, dtype)
     of_experts = _each_expert(hidden, down, routes, 1)  # [T * n_active, d_model]
