@@ -9,7 +9,8 @@ import small_model
 
 from gristmill import LLM, SamplingParams
 from gristmill.bench.machine import Machine
-from gristmill.bench.model import Case, ModelBench, main_arithmetic, plan
+from gristmill.bench.model import Case, ModelBench, main_arithmetic, model_cost, plan
+from gristmill.bench.work import Span, step_work
 from gristmill.formats.open import open_checkpoint
 from gristmill.models.build import build
 from gristmill.ops.cpu import CpuOps
@@ -44,6 +45,18 @@ def test_without_depth_it_generates_what_the_engine_does(tmp_path: Path) -> None
     with LLM(tmp_path / "tiny.bin", threads=1, kv_type="f32") as llm:
         outputs = llm.generate(prompts, SamplingParams(temperature=0, max_tokens=10, ignore_eos=True))
     assert [s.tokens[1:] for s in sequences] == [output.outputs[0].token_ids for output in outputs]
+
+
+def test_the_last_layer_is_counted_for_rows_with_logits(tmp_path: Path) -> None:
+    decoder = build(open_checkpoint(small_model.write_model(tmp_path / "tiny.bin")), CpuOps(1))
+    m, cost = small_model, model_cost(decoder, "f32")
+    qkv = m.DIM * (m.DIM + 2 * m.DIM * m.KV_HEADS // m.HEADS)
+    after_attention = m.DIM * m.DIM + 3 * m.DIM * m.HIDDEN
+    attention = m.LAYERS * 2 * m.DIM * (1 + 2 + 3 + 4 + 5)  # scores and values
+    for n_logits in (0, 1, 5):
+        ends = n_logits * (after_attention + m.VOCAB * m.DIM)
+        expected = 2 * (5 * (m.LAYERS * qkv + (m.LAYERS - 1) * after_attention) + ends + attention)
+        assert step_work(cost, [Span(0, 5)], n_logits).n_operations == expected
 
 
 def test_too_large_for_the_memory(tmp_path: Path) -> None:
