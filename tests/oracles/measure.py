@@ -3,7 +3,8 @@
 Random models have flat distributions, so top-1 is asked only where the reference's two best logits stand CLEAR apart;
 a model with experts is asked only where, in every layer, the choice of experts is CLEAR: elsewhere the slightest
 rounding decides. Activations rounded to int8, in blocks of 256 for K types and, with powers of two for scales, of 32
-for others, move the logits of the wide models by 0.02, which costs 2e-4 of KL; with experts, 5e-4 to 8e-4.
+for others (in Intel's tiles of 256 for all), move the logits of the wide models by 0.02, which costs 2e-4 of KL; with
+experts, 5e-4 to 8e-4.
 """
 
 from __future__ import annotations

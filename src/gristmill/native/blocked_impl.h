@@ -33,12 +33,13 @@ using Index = std::integral_constant<int, I>;
 //   kRows     a scale for each row, after the last step, and none in the steps
 //   kShared   steps that share the activations' scale: so their sums meet it once
 //   kShift    bits that a sum of a K type has beyond 16; they are rounded away before it meets its scale
+//   kWhole    scales are whole numbers, or made so, and nothing is rounded away: see Whole
 //   kDirect   with more columns than this, sets are taken apart once for all tiles (where that pays is the processor's)
 //   kDear     a set takes many operations to take apart
 //   kAsk      weights and activations are asked for early also where the first-level cache does not hold what is asked for
 struct Nibbles {
   static constexpr int kQuantBytes = 256, kScaleBytes = 32, kSuperBytes = 0;
-  static constexpr bool kMinimum = false, kHalves = false, kPairs = true, kRows = false, kDear = false, kAsk = true;
+  static constexpr bool kMinimum = false, kHalves = false, kPairs = true, kRows = false, kDear = false, kAsk = true, kWhole = false;
   static constexpr int kShared = 1, kLargest = 15;
   static constexpr int kDirect = kDirectNibbles;
   template <int J>
@@ -50,7 +51,7 @@ struct Nibbles {
 
 struct TypeQ8_0 {
   static constexpr int kQuantBytes = 512, kZero = kByteZero, kScaleBytes = 32, kSuperBytes = 0;
-  static constexpr bool kMinimum = false, kHalves = false, kPairs = false, kRows = false, kDear = false, kAsk = false;
+  static constexpr bool kMinimum = false, kHalves = false, kPairs = false, kRows = false, kDear = false, kAsk = false, kWhole = false;
   static constexpr int kShared = 1, kLargest = 255;
   static constexpr int kDirect = INT32_MAX;
   template <int J>
@@ -133,6 +134,32 @@ struct Expanded : T {
     else return f_load(reinterpret_cast<const float*>(s));
   }
   static I second_scale(const uint8_t* s) { return i_load(reinterpret_cast<const int32_t*>(s) + kLanes); }
+};
+
+// A type T whose sums meet their scales as whole numbers, exactly, and become floats once in kSuperSteps steps. Scales that are whole
+// numbers in the file are taken as they are; of others the largest of those steps becomes kMostScale and the rest, which are
+// rounded, as many times what then is 1. A quant times its scale fits 16 bits.
+template <class T>
+struct Whole : T {
+  static constexpr bool kWhole = true, kOwnScales = T::kSuperBytes > 0;
+  static constexpr int kShared = kSuperSteps, kShift = 0, kDirect = INT32_MAX;  // many columns meet it in tiles
+  static constexpr int kMostScale = T::kScaleBytes == kLanes ? 2048 : 255;  // MXFP4's powers of two stay what they are
+};
+
+// Of the scales of some steps of a panel as whole numbers: a scale is about whole(scale) * d.
+template <class T>
+class WholeScales {
+ public:
+  GRISTMILL_INLINE void add(F scale) {
+    most_ = f_max(f_abs(scale), most_), poison_ = f_fma(scale, f_zero(), poison_);  // of what is not finite, NaN
+  }
+  // Once all are added.
+  GRISTMILL_INLINE F d() const { return f_fma(most_, f_set(1.0f / float(T::kMostScale)), poison_); }
+  GRISTMILL_INLINE F inverse() const { return f_div(f_set(float(T::kMostScale)), f_max(most_, f_set(0x1p-110f))); }
+  static GRISTMILL_INLINE I whole(F scale, F inverse) { return i_of_f(f_mul(scale, inverse)); }
+
+ private:
+  F most_ = f_zero(), poison_ = f_zero();
 };
 
 template <class T, int J, int P, int C>
@@ -367,6 +394,28 @@ GRISTMILL_INLINE void block_half(const uint8_t* q, int stride, const uint8_t* sc
   for (int p = 0; p < P; p++, scales += T::kScaleBytes) scale[p] = T::scale(scales);
 }
 
+// Sums of one step; a type with halves has second ones.
+template <class T, int P, int C>
+GRISTMILL_INLINE void whole_sums(const uint8_t* q, int stride, const uint8_t*& scales, const StepActivations& a, I (&first)[P][C], I (&second)[P][C]) {
+#pragma GCC unroll 8
+  for (int c = 0; c < C; c++) {
+    const int32_t of_second = T::kHalves ? a.start(1, c) : 0;
+    const I start = i_set((a.start(0, c) - of_second) * T::kZero), other = i_set(of_second * T::kZero);
+#pragma GCC unroll 8
+    for (int p = 0; p < P; p++) first[p][c] = start, second[p][c] = other;
+  }
+  if constexpr (T::kHalves) dot_step<T, P, C>(q, stride, scales, a, first, second);
+  else dot_all<T, P, C>(q, stride, scales, a, first);
+}
+
+template <int P, int C>
+GRISTMILL_INLINE void add_times(const I (&sum)[P][C], const I (&scale)[P], I (&total)[P][C]) {
+#pragma GCC unroll 8
+  for (int p = 0; p < P; p++)
+#pragma GCC unroll 8
+    for (int c = 0; c < C; c++) total[p][c] = i_add(total[p][c], i_mul(sum[p][c], scale[p]));
+}
+
 // The sum of a panel's minima times one column's sums of activations, which are at `sums`, `stride` bytes from a block to the next.
 GRISTMILL_INLINE I dot_minima(const uint8_t* minima, const int8_t* sums, size_t stride) {
   U first = u_load(minima), second = u_load(minima + 64);
@@ -413,13 +462,66 @@ struct BlockedVisit {
             ask_for<sizeof(ActivationBlock), 3>(a.first + i * a.apart, 0);
       } else if constexpr (P == kGroup) {
         constexpr int kBytes = (T::kQuantBytes + T::kScaleBytes) * kGroup;
-        constexpr bool kNear = !T::kHalves && (kSmall<T> || C > 1);  // Q8_0's single column and Q6_K lose by it
+        constexpr bool kNear = !T::kHalves && (kSmall<T> || C > 1 || T::kWhole);  // Q8_0's single column and Q6_K lose by it
         if (kNear && kStreamsWait != Wait::Nowhere) ask_for_stream<kBytes>(at);
         else if (T::kAsk && (C > 2 || kStreamsWait != Wait::Nowhere)) ask_for<kBytes, 2>(at, kAheadUnpacked);
       }
     };
     auto next = [&]() __attribute__((always_inline)) { at += (T::kQuantBytes + T::kScaleBytes) * width, a.first++; };
-    if constexpr (T::kShared == 1) {
+    if constexpr (T::kWhole) {
+      for (int b = begin; b < end; b += kSuperSteps) {
+        const int n = end - b < kSuperSteps ? end - b : kSuperSteps;
+        F d[P];
+        if constexpr (T::kSuperBytes > 0) {
+          F dmin[P];
+          const uint8_t* super = at - 64 * first + T::kSuperBytes * first;
+#pragma GCC unroll 8
+          for (int p = 0; p < P; p++) T::read_super(super + T::kSuperBytes * p, d[p], dmin[p]);
+          if constexpr (T::kMinimum) less_minima<T, P, C>(super + kToMinima, dmin, a, acc);
+          at += T::kSuperBytes * width;
+        }
+        // Scales that are not whole are only once all of them are known, and so wait with the sums.
+        constexpr bool kWait = !T::kOwnScales && !T::kRows;
+        I total[P][C], sums[kWait ? kSuperSteps : 1][P][C];
+        F scales[kSuperSteps][P];
+        WholeScales<T> whole[P];
+        clear_sums<P, C>(total);
+        for (int i = 0; i < n; i++, next()) {
+          auto& sum = sums[kWait ? i : 0];
+          I other[P][C];
+          const uint8_t* own = at + to_scales;
+          whole_sums<T, P, C>(at, stride, own, a, sum, other);
+          if constexpr (T::kRows) add_sums<P, C>(sum, total);
+          if constexpr (kWait)
+#pragma GCC unroll 8
+            for (int p = 0; p < P; p++) whole[p].add(scales[i][p] = T::scale(own + T::kScaleBytes * p));
+          if constexpr (T::kOwnScales) {
+            I scale[2][P];
+#pragma GCC unroll 8
+            for (int p = 0; p < P; p++) scale[0][p] = T::scale(own + T::kScaleBytes * p);
+            add_times<P, C>(sum, scale[0], total);
+            if constexpr (T::kHalves) {
+#pragma GCC unroll 8
+              for (int p = 0; p < P; p++) scale[1][p] = T::second_scale(own + T::kScaleBytes * p);
+              add_times<P, C>(other, scale[1], total);
+            }
+          }
+          ask();
+        }
+        if constexpr (T::kRows) {
+          for (F& one : d) one = f_set(1.0f);
+        } else if constexpr (kWait) {
+          F inverse[P];
+          for (int p = 0; p < P; p++) d[p] = whole[p].d(), inverse[p] = whole[p].inverse();
+          for (int i = 0; i < n; i++) {
+            I scale[P];
+            for (int p = 0; p < P; p++) scale[p] = whole[p].whole(scales[i][p], inverse[p]);
+            add_times<P, C>(sums[i], scale, total);
+          }
+        }
+        add_shared<T, P, C>(total, d, a.before(), acc);
+      }
+    } else if constexpr (T::kShared == 1) {
       for (int b = begin; b < end; b++, next()) {
         block_step<T, P, C>(at, stride, at + to_scales, a, acc);
         ask();

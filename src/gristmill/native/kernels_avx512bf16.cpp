@@ -10,6 +10,7 @@
 #include "attention_impl.h"
 #include "attention_tiles_impl.h"
 #include "tiles_impl.h"
+#include "tiles_int8_impl.h"
 
 namespace gristmill {
 const Kernels* kernels_avx512bf16() {
@@ -20,16 +21,17 @@ const Kernels* kernels_amx() {
   static const Kernels kernels = [] {
     Kernels k = kKernels;
     k.name = "amx";
-    k.quantize_wide = quantize_tile<WideBlock>;
+    k.quantize_tile = quantize_whole;
+    k.quantize_wide = quantize_wide;
     k.byte_zero = 0;
     auto set = [&](Pack pack, auto linear) { k.linear[int(pack)] = linear; };
     k.peaks = &kTilePeaks;
     k.attention_queries = tile_attention_queries;
     k.attention_segment = tile_attention_segment;
     set(Pack::BF16, pair_linear);
-    set(Pack::Q8_0, tiled_linear<SignedBytes<TypeQ8_0>>);
-    set(Pack::Q8F, tiled_linear<SignedBytes<TypeQ8F>>);
-    set(Pack::Q8R, tiled_linear<SignedBytes<TypeQ8R>>);
+    set(Pack::Q8_0, tiled_linear<TypeQ8_0>);
+    set(Pack::Q8F, tiled_linear<TypeQ8F>);
+    set(Pack::Q8R, tiled_linear<TypeQ8R>);
     set(Pack::Q4_0, tiled_linear<TypeQ4_0>);
     set(Pack::Q4_K, tiled_linear<TypeQ4_K>);
     set(Pack::Q5_K, tiled_linear<TypeQ5_K>);

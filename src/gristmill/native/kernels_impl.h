@@ -80,45 +80,56 @@ struct SplitSums {
     high |= uint64_t(uint8_t((sum - rest) / 128)) << (8 * i);
     low |= uint64_t(uint8_t(rest)) << (8 * i);
   }
-  template <class Block>
-  void put(int lane, Block* out) const {
+  void put(int lane, ActivationBlock* out) const {
     const uint32_t fours[] = {uint32_t(high), uint32_t(high >> 32), uint32_t(low), uint32_t(low >> 32)};
     for (int i = 0; i < 4; i++) std::memcpy(out[i].sums[lane], fours + i, 4);
+  }
+  void put(int lane, WideBlock* out) const {
+    std::memcpy(out->sums[lane], &high, 8);
+    std::memcpy(out->sums[lane] + 8, &low, 8);
   }
 };
 
 // NaN in some lane where x is not finite.
 inline F poison_of(F x, F poison) { return f_fma(x, f_zero(), poison); }
 
-// Eight blocks of one scale at a time.
-template <class Block>
-void quantize_shared(const float* x, int n, int lane, Block* out) {
-  for (int b = 0; b < n / kBlock; b += kSuperSteps, out += kSuperSteps) {
+// What n numbers have in common that share a scale: x ~ q / inverse = q * scale.
+struct SharedScale {
+  float scale, inverse;
+
+  SharedScale(const float* x, int n) {
     F peaks = f_zero(), poison = f_zero();
-    for (int i = 0; i < kSuperSteps * kBlock; i += kLanes) {
+    for (int i = 0; i < n; i += kLanes) {
       fetch_row(x + i);
       F v = f_load(x + i);
       peaks = f_max(peaks, f_abs(v)), poison = poison_of(v, poison);
     }
-    float peak = f_peak(peaks), scale = peak / 127.0f + f_sum(poison), inverse = inverse_scale(peak);
+    const float peak = f_peak(peaks);
+    scale = peak / 127.0f + f_sum(poison), inverse = inverse_scale(peak);
+  }
+};
+
+// Eight blocks of one scale at a time, the last time perhaps fewer.
+template <bool kWhole>
+void quantize_shared(const float* x, int n, int lane, ActivationBlock* out) {
+  for (int left = n / kBlock; left > 0; left -= kSuperSteps, out += kSuperSteps) {
+    const int n_blocks = left < kSuperSteps ? left : kSuperSteps;
+    const SharedScale shared(x, n_blocks * kBlock);
     SplitSums sums;
-    for (int i = 0; i < kSuperSteps; i++, x += kBlock) {
+    for (int i = 0; i < n_blocks; i++, x += kBlock) {
       int32_t sum[2];
-      round_block(x, inverse, out[i].q[lane], sum);
+      round_block(x, shared.inverse, out[i].q[lane], sum);
       sums.add(i, sum[0] + sum[1]);
-      out[i].scale[lane] = scale;
-      if constexpr (std::is_same_v<Block, ActivationBlock>) {
-        out[i].start[0][lane] = start_of_half<TypeQ6_K, 0>(sum[0]);
-        out[i].start[1][lane] = start_of_half<TypeQ6_K, 1>(sum[1]);
-      }
+      out[i].scale[lane] = shared.scale;
+      out[i].start[0][lane] = kWhole ? -(sum[0] + sum[1]) : start_of_half<TypeQ6_K, 0>(sum[0]);
+      out[i].start[1][lane] = kWhole ? -sum[1] : start_of_half<TypeQ6_K, 1>(sum[1]);
     }
-    sums.put(lane, out);
+    if (n_blocks == kSuperSteps) sums.put(lane, out);
   }
 }
 
 // Each block has the least power of two of which 127 reach its largest number. All are bits of floats.
-template <class Block>
-void quantize_blocks(const float* x, int n, int lane, Block* out) {
+void quantize_blocks(const float* x, int n, int lane, ActivationBlock* out) {
   constexpr uint32_t kUnitBits = (127 + kUnitExponent) << 23, kMantissa = (1 << 23) - 1, kMost = kMostRaise << 23;
   F poison = f_zero();
   bool large = false;
@@ -138,14 +149,13 @@ void quantize_blocks(const float* x, int n, int lane, Block* out) {
     std::memcpy(&inverse, &inverse_power, 4);
     round_block(x, inverse, out->q[lane], sum);
     out->raise[lane] = int32_t(power - kUnitBits);
-    if constexpr (std::is_same_v<Block, ActivationBlock>) out->start[0][lane] = -(sum[0] + sum[1]);
+    out->start[0][lane] = -(sum[0] + sum[1]);
   }
   out[-1].scale[lane] = large ? NAN : kUnit + f_sum(poison);
 }
 
-template <class Block>  // ActivationBlock or WideBlock
-void quantize_tile(const float* x, int n, bool super, int lane, Block* out) {
-  if (super) quantize_shared(x, n, lane, out);
+void quantize_tile(const float* x, int n, bool super, int lane, ActivationBlock* out) {
+  if (super) quantize_shared<false>(x, n, lane, out);
   else quantize_blocks(x, n, lane, out);
 }
 
@@ -326,7 +336,7 @@ constexpr Kernels kKernels = {
      shortened_linear<PlainBf16>, blocked_linear<TypeQ8_0>, blocked_linear<TypeQ8F>, blocked_linear<TypeQ8R>,
      blocked_linear<TypeQ4_0>, blocked_linear<TypeQ4_K>, blocked_linear<TypeQ5_K>, blocked_linear<TypeQ6_K>,
      blocked_linear<TypeMxfp4>},
-    quantize_tile<ActivationBlock>, nullptr, quantize, quantize_row, quantize_q8_0, to_bf16, rms_norm, swiglu, add, scaled_add, rotate, argmax, weigh,
+    quantize_tile, nullptr, quantize, quantize_row, quantize_q8_0, to_bf16, rms_norm, swiglu, add, scaled_add, rotate, argmax, weigh,
     weight_at_least, to_half, from_half, 128, kBf16Dot ? 2 : 1,
     attention_queries, attention_segment, attention_fold, attention_finish, &kPeaks, &kFits, &kShortening,
 };

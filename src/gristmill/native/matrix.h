@@ -132,15 +132,13 @@ struct alignas(64) ActivationBlock {
   int32_t start[2][kTileColumns];  // - the sum of q; in such eight what sums of columns 0..15 and 16..31 of Q6_K start with
 };
 
-// The same of 16 rows, for kernels that multiply so many at once.
+// The same of 16 rows and kSuperSteps blocks, which share a scale whatever the weights are, for kernels that multiply so many at once.
+// 64 columns of all rows lie together. The sums: h of all blocks, then l. Beyond a row's end all is 0.
 constexpr int kWideRows = 16;
 struct alignas(64) WideBlock {
-  int8_t q[kWideRows][kBlock];
+  int8_t q[kSuperSteps / 2][kWideRows][2 * kBlock];
   float scale[kWideRows];
-  union {
-    int8_t sums[kWideRows][4];
-    int32_t raise[kWideRows];
-  };
+  int8_t sums[kWideRows][2 * kSuperSteps];
 };
 
 constexpr int kBesideF32 = 16, kBesideBf16 = 32;  // numbers between two rows: those a power of two apart would share cache sets
@@ -156,15 +154,15 @@ struct Column {
 struct Columns {
   const Column* column;            // [n]
   const ActivationBlock* blocks;   // [n / kTileColumns rounded up, cols / 32]
-  const WideBlock* wide;           // [n / kWideRows rounded up, cols / 32] instead of blocks, or null
+  const WideBlock* wide;           // [n / kWideRows rounded up, cols / 256 rounded up] instead of blocks, or null
   int n;
   int first_row;                   // of y: where this matrix's results start
 
   // At most so many from `begin` on, a multiple of kTileColumns and of kWideRows. n_blocks: cols / 32.
   Columns some(int begin, int most, int n_blocks) const {
-    size_t tile = size_t(begin) * n_blocks;
-    return {column + begin, blocks ? blocks + tile / kTileColumns : nullptr, wide ? wide + tile / kWideRows : nullptr,
-            n - begin < most ? n - begin : most, first_row};
+    const size_t n_wide = size_t(n_blocks + kSuperSteps - 1) / kSuperSteps;
+    return {column + begin, blocks ? blocks + size_t(begin) / kTileColumns * n_blocks : nullptr,
+            wide ? wide + size_t(begin) / kWideRows * n_wide : nullptr, n - begin < most ? n - begin : most, first_row};
   }
 };
 
@@ -234,7 +232,7 @@ struct Kernels {
   void (*linear[int(Pack::kCount)])(const Matrix& w, int matrix, int panel_begin, int panel_end, const Columns& columns);
   // out: [n / 32], of which it fills one lane. super: for a Matrix that is so.
   void (*quantize_tile)(const float* x, int n, bool super, int lane, ActivationBlock* out);
-  void (*quantize_wide)(const float* x, int n, bool super, int lane, WideBlock* out);  // null where nothing takes 16 rows at once
+  void (*quantize_wide)(const float* x, int n, int lane, WideBlock* out);  // null where nothing takes 16 rows at once; [n / 256 rounded up]
   void (*quantize)(const float* x, int n, int8_t* q, float* scale, int32_t* sum);  // scale [n / 32], sum [n / 16]
   float (*quantize_row)(const float* x, int n, int8_t* q);  // a weight's row: one scale for all of it, which is returned
   void (*quantize_q8_0)(const float* x, int n, uint8_t* blocks);  // a weight's row as ggml's Q8_0 [n / 32, 34]

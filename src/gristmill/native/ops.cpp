@@ -79,24 +79,25 @@ const float* Ops::row_of(const Rows& x, int i, int n, float* normed) const {
 
 void Ops::prepare(const Rows& x, const int* rows, int n_columns, int tile_columns, const Linear& w, Activations& out) {
   int n = w.cols(), n_f32 = n + kBesideF32, n_bf16 = (n + 1) / 2 * 2 + kBesideBf16, n_blocks = n / kBlock;
-  bool int8[2] = {}, bf16 = false, f32 = false, wide = tile_columns == kWideRows;
+  const bool by_tiles = tile_columns == kWideRows;
+  bool int8[2] = {}, wide = false, bf16 = false, f32 = false;
   for (const auto& part : w.parts) {
     const Matrix& m = part->matrix;
     const bool pairs = m.plain() == Pack::BF16 && kernels_->bf16_step == 2;
-    if (m.blocked()) int8[m.super()] = true;
+    if (m.blocked() && by_tiles) wide = true;
+    else if (m.blocked()) int8[shared(m)] = true;
     bf16 |= pairs;
     // Normalized rows are nowhere else; and where tiles have many columns, those rows' sets matter.
     f32 |= !m.blocked() && !pairs && (x.norm || (m.shortened() && n_columns > kTileColumns));
   }
+  const int n_wide = (n_blocks + kSuperSteps - 1) / kSuperSteps;
   size_t n_tiles = size_t(n_columns + tile_columns - 1) / tile_columns;
-  for (int super = 0; super < 2; super++) {
-    auto& [blocks, wides] = out.int8[super];
-    if (int8[super] && wide) wides.resize(std::max(wides.size(), n_tiles * n_blocks));
-    else if (int8[super]) blocks.resize(std::max(blocks.size(), n_tiles * n_blocks));
-  }
-  out.tile_columns = tile_columns;
+  for (int super = 0; super < 2; super++)
+    if (int8[super]) out.int8[super].resize(std::max(out.int8[super].size(), n_tiles * n_blocks));
+  if (wide) out.wide.resize(std::max(out.wide.size(), n_tiles * n_wide));
   if (f32) out.f32.resize(std::max(out.f32.size(), size_t(n_columns) * n_f32));
   if (bf16) out.bf16.resize(std::max(out.bf16.size(), size_t(n_columns) * n_bf16));
+  out.tile_columns = tile_columns;
   out.columns.resize(n_columns);
   auto put = [&](int i) {
     Column& c = out.columns[i];
@@ -106,11 +107,10 @@ void Ops::prepare(const Rows& x, const int* rows, int n_columns, int tile_column
     float* floats = f32 ? out.f32.data() + size_t(i) * n_f32 : x.norm ? grown(scratch, n) : nullptr;
     c.x = row_of(x, rows ? rows[i] : i, n, floats);
     int lane = i % tile_columns;
-    size_t tile = size_t(i / tile_columns) * n_blocks;
-    for (int super = 0; super < 2; super++) {
-      if (int8[super] && wide) kernels_->quantize_wide(c.x, n, super, lane, out.int8[super].wide.data() + tile);
-      else if (int8[super]) kernels_->quantize_tile(c.x, n, super, lane, out.int8[super].blocks.data() + tile);
-    }
+    size_t tile = size_t(i / tile_columns);
+    if (wide) kernels_->quantize_wide(c.x, n, lane, out.wide.data() + tile * n_wide);
+    for (int super = 0; super < 2; super++)
+      if (int8[super]) kernels_->quantize_tile(c.x, n, super, lane, out.int8[super].data() + tile * n_blocks);
     if (bf16) {
       uint16_t* y = out.bf16.data() + size_t(i) * n_bf16;
       kernels_->to_bf16(c.x, n, y);
@@ -121,24 +121,17 @@ void Ops::prepare(const Rows& x, const int* rows, int n_columns, int tile_column
     if (!f32 && x.norm) c.x = nullptr;  // the next row's is there; no one reads it
   };
   // A thread takes a whole tile: its columns share cache lines.
-  for_rows(int(n_tiles), int8[0] || int8[1] || bf16 || f32 ? int64_t(n) * tile_columns : 0, [&](int tile) {
+  for_rows(int(n_tiles), wide || int8[0] || int8[1] || bf16 || f32 ? int64_t(n) * tile_columns : 0, [&](int tile) {
     for (int i = tile * tile_columns; i < std::min((tile + 1) * tile_columns, n_columns); i++) put(i);
   });
 }
 
-namespace {
-
 // The forms in which m meets n columns of x from `first` on.
-template <class Activations>
-Columns columns_of(const Matrix& m, const Activations& x, int first, int n) {
-  const auto& [blocks, wides] = x.int8[m.super()];
-  size_t block = size_t(first / x.tile_columns) * (m.cols / kBlock);
-  bool wide = x.tile_columns == kWideRows;
-  return {x.columns.data() + first, wide || blocks.empty() ? nullptr : blocks.data() + block,
-          !wide || wides.empty() ? nullptr : wides.data() + block, n, 0};
+Columns Ops::columns_of(const Matrix& m, const Activations& x, int first, int n) const {
+  const bool wide = x.tile_columns == kWideRows;
+  const Columns all{x.columns.data(), wide ? nullptr : x.int8[shared(m)].data(), wide ? x.wide.data() : nullptr, first + n, 0};
+  return all.some(first, n, m.cols / kBlock);
 }
-
-}  // namespace
 
 // Long tasks first, as memory is read best in long stretches, and short ones last, the shortest with few columns too, so that
 // the threads end together. n_after: panels that follow this part's.
@@ -148,7 +141,7 @@ void Ops::plan_part(const Linear& w, int matrix, int part, int n_after, const Co
   for (int p = 0, step; p < n_panels; p += step) {
     int left = n_panels - p + n_after;
     step = std::min(std::clamp(left / (pool_.size() * 2) / kGroup * kGroup, kGroup, 256), n_panels - p);
-    int n_at_once = step > kGroup ? columns.n : kColumnsOfShort;
+    int n_at_once = step > kGroup ? columns.n : columns_at_least();
     for (int c = 0; c < columns.n; c += n_at_once)
       tasks_.push_back({&w, matrix, part, p, p + step, columns.some(c, n_at_once, n_blocks), other.some(c, n_at_once, n_blocks)});
   }
@@ -198,14 +191,14 @@ void Ops::run() {
 
 // Gate's and up's products with some columns wait in the cache for one another; y gets their swiglu alone.
 void Ops::run_gated(float limit) {
-  constexpr int kFloats = 16384, kColumns = 128, kBeside = 16;  // of a row: from one to the next no power of two
+  constexpr int kFloats = 16384, kBeside = 16;  // of a row: from one to the next no power of two
   run_tasks([&](const Task& t) {
     thread_local std::vector<float> products;
     thread_local std::vector<Column> columns;
-    const int d_ff = t.w->parts[0]->matrix.rows, most = std::min(t.columns.n, kColumns);
+    const int d_ff = t.w->parts[0]->matrix.rows, most = std::min(t.columns.n, columns_at_least());
     const int step = std::max(kFloats / most / kLanes / kGroup, 1) * kGroup, stride = step * kLanes + kBeside;
     products.resize(std::max(products.size(), size_t(2) * most * stride));
-    columns.resize(kColumns);
+    columns.resize(columns_at_least());
     for (int p = t.panel; p < t.panel_end; p += step) {
       const int end = std::min(p + step, t.panel_end), row = p * kLanes, n = std::min(end * kLanes, d_ff) - row;
       for (int first = 0; first < t.columns.n; first += most) {

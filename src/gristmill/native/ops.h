@@ -78,11 +78,12 @@ struct Rows {
 // Work on fewer numbers than this is done by the calling thread: waking another would take longer.
 constexpr int64_t kAlone = 16384;
 
-// Columns of a task of the fewest panels: an end of a matrix that threads share.
-constexpr int kColumnsOfShort = 128;
+// Columns of a task of the fewest panels, an end of a matrix that threads share, and of what waits for SwiGLU; where quants are taken
+// apart into tiles for all columns of a task.
+constexpr int kColumnsOfShort = 128, kColumnsOfTiles = 512;
 
 // From so many columns on kernels for 16 at once are faster, where there are some: for quants that are taken apart, and for bytes.
-constexpr int kWideFrom = 12, kWideFromOfBytes = 4;
+constexpr int kWideFrom = 6, kWideFromOfBytes = 4;
 
 struct SampleCall {
   const float* logits;           // [R, vocab_size]
@@ -149,11 +150,8 @@ class Ops {
  private:
   // Rows of activations in each form that the parts of a weight need.
   struct Activations {
-    struct Int8 {
-      std::vector<ActivationBlock> blocks;
-      std::vector<WideBlock> wide;  // instead of blocks, where tile_columns is kWideRows
-    };
-    Int8 int8[2];  // [Matrix::super()]
+    std::vector<ActivationBlock> int8[2];  // [whether blocks share scales]
+    std::vector<WideBlock> wide;           // instead of them, where tile_columns is kWideRows
     std::vector<float> f32;
     std::vector<uint16_t> bf16;
     std::vector<Column> columns;
@@ -168,10 +166,14 @@ class Ops {
 
   // So many columns are quantized side by side where a matrix meets n of them.
   int tile_columns(int n, const Linear& w) const;
+  int columns_at_least() const { return kernels_->quantize_wide ? kColumnsOfTiles : kColumnsOfShort; }
+  // Whether blocks of activations that meet m share scales.
+  bool shared(const Matrix& m) const { return kernels_->quantize_wide || m.super(); }
   // Row i of x; where it is normalized, that is in `normed`.
   const float* row_of(const Rows& x, int i, int n, float* normed) const;
   // Column i is row rows[i] of x (row i where rows is null); nothing where that is negative.
   void prepare(const Rows& x, const int* rows, int n_columns, int tile_columns, const Linear& w, Activations& out);
+  Columns columns_of(const Matrix& m, const Activations& x, int first, int n) const;
   // Add the tasks of n_columns columns from `first` on, a multiple of x.tile_columns: of all parts, or of gate and up together.
   void plan(const Linear& w, int matrix, const Activations& x, int first, int n_columns);
   void plan_gated(const Linear& w, int matrix, const Activations& x, int first, int n_columns);
