@@ -58,7 +58,7 @@ def seen(x: np.ndarray, qtype: QType, isa: str) -> np.ndarray:
 
 
 def multiplied(weight: Weight, isa: str) -> np.ndarray:
-    """The numbers that a weight's kernel multiplies: its own, but that tiles round scales to 255ths of the largest of 256."""
+    """The numbers that a weight's kernel multiplies: tiles round scales to 255ths of the largest of 256."""
     values, columns = dequantize(weight), weight.shape[-1]
     if isa != "amx" or weight.qtype not in (QType.Q8_0, QType.Q4_0, QType.Q8_GROUPS):
         return values
@@ -98,7 +98,7 @@ def test_linear(cpu: CpuOps, qtype: QType, n_rows: int, n_blocks: int) -> None:
 
 @pytest.mark.parametrize("qtype", list(QType), ids=lambda q: q.label)
 def test_a_row_s_bits_do_not_depend_on_its_neighbours(cpu: CpuOps, qtype: QType) -> None:
-    """With a last super-block and a last group that are not whole, at every number of rows that has kernels of its own."""
+    """At every number of rows that has kernels of its own; the last super-block and the last group are not whole."""
     cols = 9 * max(64 if qtype is QType.Q8_GROUPS else 32, qtype.block_size)
     x = np.random.default_rng(0).normal(size=(600, cols)).astype(np.float32)
     weight = cpu.put([random_weight(qtype, (170, cols), 0)])
@@ -338,7 +338,7 @@ def test_activations_that_are_not_finite_stay_visible(cpu: CpuOps, qtype: QType,
 
 @pytest.mark.parametrize("qtype", [q for q in BLOCKED if q not in SUPER], ids=lambda q: q.label)
 def test_activations_may_be_of_any_size(cpu: CpuOps, qtype: QType) -> None:
-    """Twice the activations give twice the result, bit for bit. Each 32 have a power of two for a scale, but with tiles."""
+    """Twice the activations give twice the result, bit for bit; and no more than a power of two has room for."""
     x = np.random.default_rng(0).normal(size=(9, 256)).astype(np.float32)
     w = cpu.put([random_weight(qtype, (40, 256))])
     y = cpu.linear(x, w)
