@@ -401,11 +401,11 @@ void tiled_linear(const Matrix& w, int matrix, int panel, int panel_end, const C
           take_pair<T>(q, width, pair, end - begin, asking, taken);
           const uint8_t* row_scales = group + w.step_offset(width, n_steps) + pair * w.tail_bytes();
           auto visit = [&](auto visit) __attribute__((always_inline)) {
-            const WideBlock* a = columns.wide + begin / kSuperSteps;
+            const WideBlock *first_tile = columns.wide + begin / kSuperSteps, *a = first_tile;
             for (int column = 0; column < columns.n; column += kWideRows, a += n_supers) {
               const int n = std::min(columns.n - column, kWideRows);
               if (column && n < kWideRows) shapes.set(n, kTileBytes, kTileBytes);
-              visit.tile(*a, a + n_supers, column, n, partial.sums[pair / kPair] + column, asking);
+              visit.tile(*a, column + kWideRows < columns.n ? a + n_supers : first_tile + 1, column, n, partial.sums[pair / kPair] + column, asking);
               if (column && n < kWideRows) shapes.set(kWideRows, kTileBytes, kTileBytes);
             }
           };
