@@ -253,9 +253,10 @@ struct PlanesVisit {
   }
 
   GRISTMILL_INLINE void add(const UnitSums<P>& unit, const WideBlock& a, int n, float (*sums)[kPair * kLanes]) const {
-    for (int p = 0; p < P; p++)
-#pragma GCC unroll 16
-      for (int c = 0; c < n; c++) f_store(sums[c] + p * kLanes, sum(unit, a, p, c, sums));
+#pragma GCC unroll 4
+    for (int c = 0; c < n; c++)
+#pragma GCC unroll 2
+      for (int p = 0; p < P; p++) f_store(sums[c] + p * kLanes, sum(unit, a, p, c, sums));
   }
 
   void put(const UnitSums<P>& unit, const WideBlock& a, int column, int n, float (*sums)[kPair * kLanes]) const {
