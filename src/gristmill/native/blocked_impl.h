@@ -433,6 +433,51 @@ GRISTMILL_INLINE void less_minima(const uint8_t* minima, const F (&dmin)[P], con
       acc[p][c] = f_fnma(f_of_i(dot_minima(minima, a.sums(c), sizeof(ActivationBlock))), f_mul(dmin[p], f_set(a.scale(c))), acc[p][c]);
 }
 
+// acc += n steps of P panels that share the activations' scale, as whole numbers. super: the scales of scales, where there are
+// some. step(add): calls add with where the next step's sets and scales are, and goes on from it; so does `a`.
+template <class T, int P, int C, class Step>
+GRISTMILL_INLINE void whole_super(const uint8_t* super, int n, int stride, const StepActivations& a, F (&acc)[P][C], Step step) {
+  // Scales that are not whole are only once all of them are known, and so wait with the sums.
+  constexpr bool kWait = !T::kOwnScales && !T::kRows;
+  F d[P], scales[kSuperSteps][P];
+  I total[P][C], sums[kWait ? kSuperSteps : 1][P][C];
+  WholeScales<T> whole[P];
+  if constexpr (T::kOwnScales) {
+    F dmin[P];
+#pragma GCC unroll 8
+    for (int p = 0; p < P; p++) T::read_super(super + T::kSuperBytes * p, d[p], dmin[p]);
+    if constexpr (T::kMinimum) less_minima<T, P, C>(super + kToMinima, dmin, a, acc);
+  }
+  clear_sums<P, C>(total);
+  for (int i = 0; i < n; i++)
+    step([&](const uint8_t* q, const uint8_t* own) __attribute__((always_inline)) {
+      auto& sum = sums[kWait ? i : 0];
+      I other[P][C], scale[2][P];
+      whole_sums<T, P, C>(q, stride, own, a, sum, other);
+#pragma GCC unroll 8
+      for (int p = 0; p < P; p++, own += T::kScaleBytes) {
+        if constexpr (kWait) whole[p].add(scales[i][p] = T::scale(own));
+        if constexpr (T::kOwnScales) scale[0][p] = T::scale(own);
+        if constexpr (T::kHalves) scale[1][p] = T::second_scale(own);
+      }
+      if constexpr (T::kRows) add_sums<P, C>(sum, total);
+      if constexpr (T::kOwnScales) add_times<P, C>(sum, scale[0], total);
+      if constexpr (T::kHalves) add_times<P, C>(other, scale[1], total);
+    });
+  if constexpr (T::kRows)
+    for (F& one : d) one = f_set(1.0f);
+  if constexpr (kWait) {
+    F inverse[P];
+    for (int p = 0; p < P; p++) d[p] = whole[p].d(), inverse[p] = whole[p].inverse();
+    for (int i = 0; i < n; i++) {
+      I scale[P];
+      for (int p = 0; p < P; p++) scale[p] = whole[p].whole(scales[i][p], inverse[p]);
+      add_times<P, C>(sums[i], scale, total);
+    }
+  }
+  add_shared<T, P, C>(total, d, a.before(), acc);
+}
+
 // Steps begin .. end of a group, whose bytes start at q, with one tile of activations. kWidth: the group's panels, 0 where
 // the compiler can't know.
 template <class T, int kWidth>
@@ -462,7 +507,7 @@ struct BlockedVisit {
             ask_for<sizeof(ActivationBlock), 3>(a.first + i * a.apart, 0);
       } else if constexpr (P == kGroup) {
         constexpr int kBytes = (T::kQuantBytes + T::kScaleBytes) * kGroup;
-        constexpr bool kNear = !T::kHalves && (kSmall<T> || C > 1 || T::kWhole);  // Q8_0's single column and Q6_K lose by it
+        constexpr bool kNear = !T::kHalves && (kSmall<T> || C > 1 || T::kWhole);  // others lose by it
         if (kNear && kStreamsWait != Wait::Nowhere) ask_for_stream<kBytes>(at);
         else if (T::kAsk && (C > 2 || kStreamsWait != Wait::Nowhere)) ask_for<kBytes, 2>(at, kAheadUnpacked);
       }
@@ -470,56 +515,10 @@ struct BlockedVisit {
     auto next = [&]() __attribute__((always_inline)) { at += (T::kQuantBytes + T::kScaleBytes) * width, a.first++; };
     if constexpr (T::kWhole) {
       for (int b = begin; b < end; b += kSuperSteps) {
-        const int n = end - b < kSuperSteps ? end - b : kSuperSteps;
-        F d[P];
-        if constexpr (T::kSuperBytes > 0) {
-          F dmin[P];
-          const uint8_t* super = at - 64 * first + T::kSuperBytes * first;
-#pragma GCC unroll 8
-          for (int p = 0; p < P; p++) T::read_super(super + T::kSuperBytes * p, d[p], dmin[p]);
-          if constexpr (T::kMinimum) less_minima<T, P, C>(super + kToMinima, dmin, a, acc);
-          at += T::kSuperBytes * width;
-        }
-        // Scales that are not whole are only once all of them are known, and so wait with the sums.
-        constexpr bool kWait = !T::kOwnScales && !T::kRows;
-        I total[P][C], sums[kWait ? kSuperSteps : 1][P][C];
-        F scales[kSuperSteps][P];
-        WholeScales<T> whole[P];
-        clear_sums<P, C>(total);
-        for (int i = 0; i < n; i++, next()) {
-          auto& sum = sums[kWait ? i : 0];
-          I other[P][C];
-          const uint8_t* own = at + to_scales;
-          whole_sums<T, P, C>(at, stride, own, a, sum, other);
-          if constexpr (T::kRows) add_sums<P, C>(sum, total);
-          if constexpr (kWait)
-#pragma GCC unroll 8
-            for (int p = 0; p < P; p++) whole[p].add(scales[i][p] = T::scale(own + T::kScaleBytes * p));
-          if constexpr (T::kOwnScales) {
-            I scale[2][P];
-#pragma GCC unroll 8
-            for (int p = 0; p < P; p++) scale[0][p] = T::scale(own + T::kScaleBytes * p);
-            add_times<P, C>(sum, scale[0], total);
-            if constexpr (T::kHalves) {
-#pragma GCC unroll 8
-              for (int p = 0; p < P; p++) scale[1][p] = T::second_scale(own + T::kScaleBytes * p);
-              add_times<P, C>(other, scale[1], total);
-            }
-          }
-          ask();
-        }
-        if constexpr (T::kRows) {
-          for (F& one : d) one = f_set(1.0f);
-        } else if constexpr (kWait) {
-          F inverse[P];
-          for (int p = 0; p < P; p++) d[p] = whole[p].d(), inverse[p] = whole[p].inverse();
-          for (int i = 0; i < n; i++) {
-            I scale[P];
-            for (int p = 0; p < P; p++) scale[p] = whole[p].whole(scales[i][p], inverse[p]);
-            add_times<P, C>(sums[i], scale, total);
-          }
-        }
-        add_shared<T, P, C>(total, d, a.before(), acc);
+        const uint8_t* super = at - 64 * first + T::kSuperBytes * first;
+        at += T::kSuperBytes * width;
+        auto step = [&](auto add) __attribute__((always_inline)) { add(at, at + to_scales), ask(), next(); };
+        whole_super<T, P, C>(super, end - b < kSuperSteps ? end - b : kSuperSteps, stride, a, acc, step);
       }
     } else if constexpr (T::kShared == 1) {
       for (int b = begin; b < end; b++, next()) {
