@@ -1,4 +1,5 @@
-// y = x W^T for bfloat16 in the tiles of Intel's AMX, 16 rows of activations at once, and what these tiles reach. Included after kernels_impl.h, for AVX-512 alone.
+// y = x W^T for bfloat16 in the tiles of Intel's AMX, 16 rows of activations at once, and what these tiles reach. Included after
+// kernels_impl.h, for AVX-512 alone.
 //
 // One instruction adds the products of 32 columns of bfloat16, in an order of its own, so that single rows are tiles too.
 #pragma once
@@ -12,14 +13,17 @@ namespace {
 
 constexpr int kWideAtOnce = 512;  // rows of activations for which weights are read, and taken apart, once
 
-// n columns' results of a panel go to y; the matrix's last panel may be short.
-inline void put_tile(const Matrix& w, const Columns& columns, int panel, int column, int n, const float (*out)[kLanes]) {
+// A column's results of a panel go to y; the matrix's last panel may be short.
+GRISTMILL_INLINE void put_lanes(const Matrix& w, const Columns& columns, int panel, int column, F out) {
   const int row = panel * kLanes, left = w.rows - row;
-  for (int c = 0; c < n; c++) {
-    float* y = columns.column[column + c].y + columns.first_row + row;
-    if (left >= kLanes) f_store(y, f_load(out[c]));
-    else f_store_n(y, f_load(out[c]), left);
-  }
+  float* y = columns.column[column].y + columns.first_row + row;
+  if (left >= kLanes) f_store(y, out);
+  else f_store_n(y, out, left);
+}
+
+// The same of n columns.
+inline void put_tile(const Matrix& w, const Columns& columns, int panel, int column, int n, const float (*out)[kLanes]) {
+  for (int c = 0; c < n; c++) put_lanes(w, columns, panel, column + c, f_load(out[c]));
 }
 
 constexpr int kPairColumns = 32;  // columns that one instruction multiplies

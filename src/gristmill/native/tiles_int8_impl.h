@@ -98,10 +98,16 @@ constexpr int kPair = 2;  // panels that are multiplied together
 // What is needed later is asked for evenly, in whatever is done meanwhile: asked for at once, a core waits for it, and memory for a
 // core that asks for nothing.
 struct Asking {
-  Ahead taking, multiplying;  // so much with each step that is taken apart, and with each product of four tiles
+  const uint8_t* next;
+  int taking, multiplying;  // lines of 64 bytes with each step that is taken apart, and with each product of four tiles
 
-  void take() { taking.fetch(), multiplying.next = taking.next; }
-  void multiply() { multiplying.fetch(), taking.next = multiplying.next; }
+  void take() { ask(taking); }
+  void multiply() { ask(multiplying); }
+
+ private:
+  void ask(int n) {
+    for (const uint8_t* end = next + 64 * n; next < end; next += 64) __builtin_prefetch(next, 0, 2);
+  }
 };
 
 // Takes panels `first` and, if there is one, first + 1 of a group apart: n_steps of its super-block at q. Where they are fewer than
@@ -260,16 +266,12 @@ struct PlanesVisit {
   }
 
   void put(const UnitSums<P>& unit, const WideBlock& a, int column, int n, float (*sums)[kPair * kLanes]) const {
-    for (int p = 0; p < P; p++) {
-      const int row = (panel + p) * kLanes, left = w.rows - row;
+    for (int p = 0; p < P; p++)
       for (int c = 0; c < n; c++) {
         F total = sum(unit, a, p, c, sums);
         if constexpr (T::kRows) total = f_mul(total, f_load(reinterpret_cast<const float*>(row_scales) + p * kLanes));
-        float* y = columns.column[column + c].y + columns.first_row + row;
-        if (left >= kLanes) f_store(y, total);
-        else f_store_n(y, total, left);
+        put_lanes(w, columns, panel + p, column + c, total);
       }
-    }
   }
 };
 
@@ -355,12 +357,12 @@ void bytes_linear(const Matrix& w, int matrix, int panel, int panel_end, const C
       }
     }
     const uint8_t* row_scales = group + w.step_offset(width, n_steps);
-    for (int p = 0; p < width; p++) {
-      if constexpr (T::kRows)
-        for (int c = 0; c < n; c++)
-          f_store(sums[p][c], f_mul(f_load(sums[p][c]), f_load(reinterpret_cast<const float*>(row_scales) + p * kLanes)));
-      put_tile(w, columns, panel + p, 0, n, sums[p]);
-    }
+    for (int p = 0; p < width; p++)
+      for (int c = 0; c < n; c++) {
+        F total = f_load(sums[p][c]);
+        if constexpr (T::kRows) total = f_mul(total, f_load(reinterpret_cast<const float*>(row_scales) + p * kLanes));
+        put_lanes(w, columns, panel + p, c, total);
+      }
   }
 }
 
@@ -396,8 +398,8 @@ void tiled_linear(const Matrix& w, int matrix, int panel, int panel_end, const C
         const int end = std::min(begin + kSuperSteps, n_steps);
         const uint8_t *q = group + w.step_offset(width, begin), *next = group + w.step_offset(width, end);
         const int n_lines = int(next - q) / 64 / (kGroup / kPair), n_products = n_tiles * kSuperTiles;
-        Asking asking{{next, 0}, {next, n_lines / n_products + 1}};
-        if (n_tiles <= kFewTiles) asking = {{next + kFarther, n_lines / (2 * kSuperSteps)}, {next + kFarther, n_lines / (2 * n_products) + 1}};
+        Asking asking{next, 0, n_lines / n_products + 1};
+        if (n_tiles <= kFewTiles) asking = {next + kFarther, n_lines / (2 * kSuperSteps), n_lines / (2 * n_products) + 1};
         for (int pair = 0; pair < width; pair += kPair) {
           take_pair<T>(q, width, pair, end - begin, asking, taken);
           const uint8_t* row_scales = group + w.step_offset(width, n_steps) + pair * w.tail_bytes();
@@ -405,8 +407,9 @@ void tiled_linear(const Matrix& w, int matrix, int panel, int panel_end, const C
             const WideBlock *first_tile = columns.wide + begin / kSuperSteps, *a = first_tile;
             for (int column = 0; column < columns.n; column += kWideRows, a += n_supers) {
               const int n = std::min(columns.n - column, kWideRows);
+              const WideBlock* then = column + kWideRows < columns.n ? a + n_supers : first_tile + 1;
               if (column && n < kWideRows) shapes.set(n, kTileBytes, kTileBytes);
-              visit.tile(*a, column + kWideRows < columns.n ? a + n_supers : first_tile + 1, column, n, partial.sums[pair / kPair] + column, asking);
+              visit.tile(*a, then, column, n, partial.sums[pair / kPair] + column, asking);
               if (column && n < kWideRows) shapes.set(kWideRows, kTileBytes, kTileBytes);
             }
           };
