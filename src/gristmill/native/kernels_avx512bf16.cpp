@@ -28,7 +28,8 @@ const Kernels* kernels_amx() {
     k.peaks = &kTilePeaks;
     k.attention_queries = tile_attention_queries;
     k.attention_segment = tile_attention_segment;
-    set(Pack::BF16, pair_linear);
+    set(Pack::BF16, pair_linear<StoredPairs>);
+    set(Pack::BF16_12, short_pair_linear);
     set(Pack::Q8_0, tiled_linear<TypeQ8_0>);
     set(Pack::Q8F, tiled_linear<TypeQ8F>);
     set(Pack::Q8R, tiled_linear<TypeQ8R>);

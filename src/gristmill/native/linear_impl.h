@@ -300,6 +300,15 @@ class Patches {
     }
   }
 
+  // Puts all before column `end` where place(column - begin, row in the group) says, and goes there.
+  template <class Place>
+  void put_all(int begin, int end, Place place) {
+    for (Patch p = patch(); p.column() < end; next_ += sizeof p, p = patch()) {
+      const auto value = typename C::Lane(p.value);
+      std::memcpy(place(p.column() - begin, p.row()), &value, sizeof value);
+    }
+  }
+
  private:
   Patch patch() const {
     Patch p;

@@ -26,38 +26,110 @@ inline void put_tile(const Matrix& w, const Columns& columns, int panel, int col
   for (int c = 0; c < n; c++) put_lanes(w, columns, panel, column + c, f_load(out[c]));
 }
 
+// What is needed later is asked for evenly, in whatever is done meanwhile: asked for at once, a core waits for it, and memory for a
+// core that asks for nothing.
+struct Asking {
+  const uint8_t* next;
+  int taking, multiplying;  // lines of 64 bytes with each step that is taken apart, and with each product of a group's tiles
+
+  void take() { ask(taking); }
+  void multiply() { ask(multiplying); }
+
+ private:
+  void ask(int n) {
+    for (const uint8_t* end = next + 64 * n; next < end; next += 64) __builtin_prefetch(next, 0, 2);
+  }
+};
+
+constexpr int kFewTiles = 2, kFarther = 4096;  // with more tiles of activations, what is next is asked for while they are multiplied alone
+
 constexpr int kPairColumns = 32;  // columns that one instruction multiplies
 
 // Columns that many rows pass over before the next: so much of four panels stays in the first-level cache.
 constexpr int kPairStretch = 256;
 
+// A group's words of pairs, which tiles multiply where they lie.
 template <int Width>
+struct StoredPairs {
+  static constexpr int kWords = 1, kStepColumns = 2, kFewStretch = INT32_MAX;
+  static constexpr bool kTaken = false;
+  const uint8_t* group;
+  StoredPairs(const Matrix&, const uint8_t* group) : group(group) {}
+  void restart() {}
+  const uint8_t* words(int begin, int, Asking&) const { return group + size_t(begin) / kStepColumns * Width * 64; }
+};
+
+// Those of a shortened group, taken apart into the first-level cache.
+template <int Width>
+class ShortenedPairs {
+  using C = Code<Pack::BF16_12>;
+
+ public:
+  static constexpr int kWords = C::kWords, kStepColumns = C::kColumns, kFewStretch = kPairColumns;
+  static constexpr bool kTaken = true;
+  ShortenedPairs(const Matrix& w, const uint8_t* group)
+      : group_(group), bases_(group + w.step_offset(Width, w.n_steps())), all_(w, group, Width), patches_(all_) {}
+  // With the first column.
+  void restart() { patches_ = all_; }
+  // Of columns begin .. end, in order.
+  const uint8_t* words(int begin, int end, Asking& asking) {
+    constexpr int kBytes = C::kWords * C::kWordBytes;
+    const uint8_t* q = group_ + size_t(begin) / C::kColumns * kBytes * Width;
+    auto* to = words_;
+    for (int k = begin; k < end; k += C::kColumns, to += C::kWords + 1, asking.take())
+      for (int p = 0; p < Width; p++, q += kBytes)
+        each_plain_word<C>(q, bases_ + C::kWordBytes * p, [&](int i, const uint8_t* word) __attribute__((always_inline)) {
+          std::memcpy(to[i][p], word, C::kWordBytes);
+        });
+    patches_.put_all(begin, end, [&](int k, int row) { return words_[k / 2][row / kLanes] + C::lane(row % kLanes, k) * 2; });
+    return words_[0][0];
+  }
+
+ private:
+  alignas(64) uint8_t words_[kPairStretch / 2][Width][64];
+  const uint8_t *group_, *bases_;
+  Patches<C> all_, patches_;
+};
+
+template <class Pairs, int Width>
 inline void pair_group(const Matrix& w, const uint8_t* group, int panel, const Columns& all, TileShapes& shapes) {
   constexpr int kBytes = kPairColumns / 2 * 64 * Width;
+  constexpr int kStepLines = Pairs::kWords * Width, kLines = kPairColumns / Pairs::kStepColumns * kStepLines;
   float sums[kWideAtOnce / kWideRows][Width][kWideRows][kLanes];
   const size_t row_bytes = size_t(w.cols + kBesideBf16) * 2;
+  Pairs pairs(w, group);
   for (int first = 0; first < all.n; first += kWideAtOnce) {
     const Columns columns = all.some(first, kWideAtOnce, 0);
-    const int n_tiles = (columns.n + kWideRows - 1) / kWideRows, stretch = n_tiles > 1 ? kPairStretch : w.cols;
+    const int n_tiles = (columns.n + kWideRows - 1) / kWideRows;
+    const bool once = n_tiles == 1;
+    const int stretch = once ? std::min(Pairs::kFewStretch, w.cols) : kPairStretch;
+    pairs.restart();
+    Asking asking{group + kAheadOfStream, Pairs::kTaken ? kStepLines : 0, Pairs::kTaken ? 0 : kLines};
     for (int begin = 0; begin < w.cols; begin += stretch) {
       const int end = std::min(begin + stretch, w.cols);
-      const uint8_t* weights = group + size_t(begin) / kPairColumns * kBytes;
-      Ahead ahead{weights + size_t(end - begin) / kPairColumns * kBytes, n_tiles > 1 ? kBytes / 64 / n_tiles + 1 : 0};
+      if (!once) {
+        const uint8_t* next = group + w.step_offset(Width, end / Pairs::kStepColumns);
+        asking = {next, 0, kLines / n_tiles + 1};
+      }
+      const uint8_t* weights = pairs.words(begin, end, asking);
       for (int column = 0; column < columns.n; column += kWideRows) {
         const int n = std::min(columns.n - column, kWideRows);
         if (column && n < kWideRows) shapes.set(n, 64, 64);
         const uint16_t* x = columns.column[column].bf16;
         const uint8_t* q = weights;
         auto& out = sums[column / kWideRows];
-        if (begin) load_tiles(Tiles<Width>(), out[0][0], kWideRows * kLanes, kLanes);
-        else clear_tiles(Tiles<Width>());
-        for (int k = begin; k < end; k += kPairColumns, q += kBytes) {
-          if (n_tiles == 1) ask_for_stream<kBytes>(q);
-          ahead.fetch();
-          load_tile<2>(x + k, row_bytes);
-          add_pairs_of<2>(Tiles<Width>(), [&](int p) { return q + 64 * p; }, 64 * Width);
-        }
-        store_tiles(Tiles<Width>(), out[0][0], kWideRows * kLanes, kLanes);
+        if (!begin) clear_tiles(Tiles<Width>());
+        else if (!once) load_tiles(Tiles<Width>(), out[0][0], kWideRows * kLanes, kLanes);
+        auto multiply = [&](auto left, int k) __attribute__((always_inline)) {
+          load_tile<left>(x + k, row_bytes);
+          add_pairs_of<left>(Tiles<Width>(), [&](int p) { return q + 64 * p; }, 64 * Width);
+          asking.multiply();
+          q += kBytes;
+        };
+        int k = begin;
+        for (; k + kPairColumns < end; k += 2 * kPairColumns) multiply(Index<2>(), k), multiply(Index<3>(), k + kPairColumns);
+        if (k < end) multiply(Index<2>(), k);
+        if (!once || end == w.cols) store_tiles(Tiles<Width>(), out[0][0], kWideRows * kLanes, kLanes);
         if (end == w.cols)
           for (int p = 0; p < Width; p++) put_tile(w, columns, panel + p, column, n, out[p]);
         if (column && n < kWideRows) shapes.set(kWideRows, 64, 64);
@@ -66,18 +138,24 @@ inline void pair_group(const Matrix& w, const uint8_t* group, int panel, const C
   }
 }
 
+template <template <int> class Pairs>
 void pair_linear(const Matrix& w, int matrix, int panel, int panel_end, const Columns& columns) {
   if (w.cols % kPairColumns) return plain_linear<PlainBf16>(w, matrix, panel, panel_end, columns);
   TileShapes shapes(columns.n < kWideRows ? columns.n : kWideRows, 64, 64);
   for (; panel < panel_end; panel += kGroup) {
     const uint8_t* group = w.group(matrix, panel);
     switch (w.group_width(panel)) {
-      case 1: pair_group<1>(w, group, panel, columns, shapes); break;
-      case 2: pair_group<2>(w, group, panel, columns, shapes); break;
-      case 3: pair_group<3>(w, group, panel, columns, shapes); break;
-      default: pair_group<4>(w, group, panel, columns, shapes);
+      case 1: pair_group<Pairs<1>, 1>(w, group, panel, columns, shapes); break;
+      case 2: pair_group<Pairs<2>, 2>(w, group, panel, columns, shapes); break;
+      case 3: pair_group<Pairs<3>, 3>(w, group, panel, columns, shapes); break;
+      default: pair_group<Pairs<4>, 4>(w, group, panel, columns, shapes);
     }
   }
+}
+
+void short_pair_linear(const Matrix& w, int matrix, int panel, int panel_end, const Columns& columns) {
+  if (w.cols % kPairColumns) return shortened_linear<PlainBf16>(w, matrix, panel, panel_end, columns);
+  pair_linear<ShortenedPairs>(w, matrix, panel, panel_end, columns);
 }
 
 // ---- limits ---------------------------------------------------------------------------------------------------------

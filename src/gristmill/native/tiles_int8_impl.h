@@ -95,21 +95,6 @@ GRISTMILL_INLINE void put_half(const uint8_t* q, int stride, const SetScale& sca
 
 constexpr int kPair = 2;  // panels that are multiplied together
 
-// What is needed later is asked for evenly, in whatever is done meanwhile: asked for at once, a core waits for it, and memory for a
-// core that asks for nothing.
-struct Asking {
-  const uint8_t* next;
-  int taking, multiplying;  // lines of 64 bytes with each step that is taken apart, and with each product of four tiles
-
-  void take() { ask(taking); }
-  void multiply() { ask(multiplying); }
-
- private:
-  void ask(int n) {
-    for (const uint8_t* end = next + 64 * n; next < end; next += 64) __builtin_prefetch(next, 0, 2);
-  }
-};
-
 // Takes panels `first` and, if there is one, first + 1 of a group apart: n_steps of its super-block at q. Where they are fewer than
 // kSuperSteps, the matrix ends there.
 template <class T>
@@ -227,8 +212,6 @@ GRISTMILL_INLINE F add_planes(const int32_t (*sums)[kWideRows][kLanes], int c, c
     acc = f_fnma(f_of_i(dot_minima(w.minima, a.sums[c], 4)), f_mul(f_load(w.dmin), scale), acc);
   return f_fma(f_of_i(total), f_mul(f_load(w.d), scale), acc);
 }
-
-constexpr int kFewTiles = 2, kFarther = 4096;  // with more tiles of activations, what is next is asked for while they are multiplied alone
 
 // Sums of a group with all those columns, which wait for the next super-block.
 struct WidePartial {

@@ -115,11 +115,10 @@ class CpuOps:
         )
 
     def _lossless(self, weight: Weight, n_elements: int) -> str | None:
-        """What its numbers are kept as if they lose nothing by it. AMX multiplies words of bfloat16 where they lie."""
+        """What its numbers are kept as if they lose nothing by it."""
         if n_elements <= self._n_as_stored:
             return None
-        bf16 = "bf16" if self.isa == "amx" else "bf16_12"
-        return {QType.F32: "f32_28", QType.F16: bf16, QType.BF16: bf16}.get(weight.qtype)
+        return {QType.F32: "f32_28", QType.F16: "bf16_12", QType.BF16: "bf16_12"}.get(weight.qtype)
 
     def _has_kernel(self, weight: Weight) -> bool:
         """Whether the weight is packed as it is (or as Q8_0) rather than as float32."""
