@@ -27,21 +27,23 @@ inline void put_tile(const Matrix& w, const Columns& columns, int panel, int col
 }
 
 // What is needed later is asked for evenly, in whatever is done meanwhile: asked for at once, a core waits for it, and memory for a
-// core that asks for nothing.
+// core that asks for nothing. Intel's fetch more when asked twice: into the second-level cache and, kLater bytes later, into the first.
+template <int kLater>
 struct Asking {
   const uint8_t* next;
-  int taking, multiplying;  // lines of 64 bytes with each step that is taken apart, and with each product of a group's tiles
+  int taking = 0, multiplying = 0;  // lines of 64 bytes with each step that is taken apart, and with each product of a group's tiles
+  int adding = 0;                   // and with each row of sums
 
   void take() { ask(taking); }
   void multiply() { ask(multiplying); }
-
- private:
+  void add() { ask(adding); }
   void ask(int n) {
-    for (const uint8_t* end = next + 64 * n; next < end; next += 64) __builtin_prefetch(next, 0, 2);
+    for (const uint8_t* end = next + 64 * n; next < end; next += 64) {
+      __builtin_prefetch(next, 0, 2);
+      if (kLater) __builtin_prefetch(next - kLater, 0, 3);
+    }
   }
 };
-
-constexpr int kFewTiles = 2, kFarther = 4096;  // with more tiles of activations, what is next is asked for while they are multiplied alone
 
 constexpr int kPairColumns = 32;  // columns that one instruction multiplies
 
@@ -56,7 +58,7 @@ struct StoredPairs {
   const uint8_t* group;
   StoredPairs(const Matrix&, const uint8_t* group) : group(group) {}
   void restart() {}
-  const uint8_t* words(int begin, int, Asking&) const { return group + size_t(begin) / kStepColumns * Width * 64; }
+  const uint8_t* words(int begin, int, Asking<0>&) const { return group + size_t(begin) / kStepColumns * Width * 64; }
 };
 
 // Those of a shortened group, taken apart into the first-level cache.
@@ -72,7 +74,7 @@ class ShortenedPairs {
   // With the first column.
   void restart() { patches_ = all_; }
   // Of columns begin .. end, in order.
-  const uint8_t* words(int begin, int end, Asking& asking) {
+  const uint8_t* words(int begin, int end, Asking<0>& asking) {
     constexpr int kBytes = C::kWords * C::kWordBytes;
     const uint8_t* q = group_ + size_t(begin) / C::kColumns * kBytes * Width;
     auto* to = words_;
@@ -104,7 +106,7 @@ inline void pair_group(const Matrix& w, const uint8_t* group, int panel, const C
     const bool once = n_tiles == 1;
     const int stretch = once ? std::min(Pairs::kFewStretch, w.cols) : kPairStretch;
     pairs.restart();
-    Asking asking{group + kAheadOfStream, Pairs::kTaken ? kStepLines : 0, Pairs::kTaken ? 0 : kLines};
+    Asking<0> asking{group + kAheadOfStream, Pairs::kTaken ? kStepLines : 0, Pairs::kTaken ? 0 : kLines};
     for (int begin = 0; begin < w.cols; begin += stretch) {
       const int end = std::min(begin + stretch, w.cols);
       if (!once) {

@@ -97,8 +97,8 @@ constexpr int kPair = 2;  // panels that are multiplied together
 
 // Takes panels `first` and, if there is one, first + 1 of a group apart: n_steps of its super-block at q. Where they are fewer than
 // kSuperSteps, the matrix ends there.
-template <class T>
-inline void take_pair(const uint8_t* q, int width, int first, int n_steps, Asking& asking, TakenPanel* out) {
+template <class T, int kLater>
+inline void take_pair(const uint8_t* q, int width, int first, int n_steps, Asking<kLater>& asking, TakenPanel* out) {
   const size_t step_bytes = size_t(T::kQuantBytes + T::kScaleBytes) * width;
   const int n_panels = std::min(kPair, width - first);
   const uint8_t *steps = q + size_t(T::kSuperBytes) * width, *quants = steps + 64 * first;
@@ -170,8 +170,8 @@ GRISTMILL_INLINE void add_bytes() {
     asm volatile("tdpbsud %%tmm%c0, %%tmm2, %%tmm%c1" ::"i"(kRight), "i"(kSumTiles[Sum]) : "memory");
 }
 
-template <class T, int P>
-GRISTMILL_INLINE void multiply_planes(const WideBlock& a, const WideBlock* next, const TakenPanel* w, int n_tiles, UnitSums<P>& out, Asking& asking) {
+template <class T, int P, int kLater>
+GRISTMILL_INLINE void multiply_planes(const WideBlock& a, const WideBlock* next, const TakenPanel* w, int n_tiles, UnitSums<P>& out, Asking<kLater>& asking) {
   using To = Planes<T>;
   clear_tiles(Tiles<2 * P>());
   for (int k = 0; k < n_tiles; k++, asking.multiply()) {
@@ -228,12 +228,13 @@ struct PlanesVisit {
   const uint8_t* row_scales;  // of Q8R
 
   // n columns from `column` on; `sums` wait for the next super-block. next: what is multiplied then.
-  void tile(const WideBlock& a, const WideBlock* next, int column, int n, float (*sums)[kPair * kLanes], Asking& asking) const {
+  template <int kLater>
+  void tile(const WideBlock& a, const WideBlock* next, int column, int n, float (*sums)[kPair * kLanes], Asking<kLater>& asking) const {
     UnitSums<P> unit;
     multiply_planes<T, P>(a, next, taken, (end - begin + 1) / 2, unit, asking);
     if (end == w.n_steps()) return put(unit, a, column, n, sums);
-    if (n < kWideRows) return add(unit, a, n, sums);
-    add(unit, a, kWideRows, sums);  // the same, unrolled
+    if (n < kWideRows) return add(unit, a, n, sums, asking);
+    add(unit, a, kWideRows, sums, asking);  // the same, unrolled
   }
 
  private:
@@ -241,11 +242,15 @@ struct PlanesVisit {
     return add_planes<T>(unit.sums[p], c, a, taken[p], begin ? f_load(sums[c] + p * kLanes) : f_zero());
   }
 
-  GRISTMILL_INLINE void add(const UnitSums<P>& unit, const WideBlock& a, int n, float (*sums)[kPair * kLanes]) const {
+  template <int kLater>
+  GRISTMILL_INLINE void add(const UnitSums<P>& unit, const WideBlock& a, int n, float (*sums)[kPair * kLanes], Asking<kLater>& asking) const {
 #pragma GCC unroll 4
     for (int c = 0; c < n; c++)
 #pragma GCC unroll 2
-      for (int p = 0; p < P; p++) f_store(sums[c] + p * kLanes, sum(unit, a, p, c, sums));
+      for (int p = 0; p < P; p++) {
+        f_store(sums[c] + p * kLanes, sum(unit, a, p, c, sums));
+        if (kLater && p == 0) asking.add();
+      }
   }
 
   void put(const UnitSums<P>& unit, const WideBlock& a, int column, int n, float (*sums)[kPair * kLanes]) const {
@@ -258,25 +263,18 @@ struct PlanesVisit {
   }
 };
 
-// What a core should fetch meanwhile. Intel's fetch more when asked twice: into the second-level cache, later into the first.
-struct AheadTwice {
-  static constexpr int kFar = 4096, kNear = -12288;  // from what Ahead would ask for
-  const uint8_t* next;
-  void fetch(int n) {
-    for (int i = 0; i < n; i++, next += 64) {
-      __builtin_prefetch(next + kFar, 0, 2);
-      __builtin_prefetch(next + kNear, 0, 3);
-    }
-  }
-};
+// With more tiles of activations what is next is asked for while they are multiplied alone; with so many, once so far beyond it and again later.
+constexpr int kFewTiles = 2, kFarther = 2048, kLater = 6144;
 
 // ---- bytes with one tile of activations ----------------------------------------------------------------------------------
 // Here taking apart would cost more than it saves: bytes are multiplied where they lie, a step at a time.
 
+constexpr int kBytesFarther = 4096, kBytesLater = 16384;
+
 // sums[c] += a panel's n steps with row c, of which there are `rows`. kSteps: n where the compiler can know it, otherwise 0.
 template <class T, int kSteps>
 inline void bytes_super(const uint8_t* q, const uint8_t* scales, size_t step_bytes, int width, int n, const WideBlock& a, int rows,
-                        bool begins, AheadTwice& ahead, float (*sums)[kLanes]) {
+                        bool begins, Asking<kBytesLater>& asking, float (*sums)[kLanes]) {
   constexpr int kLines = int(T::kQuantBytes + T::kScaleBytes) / 64, kStepLines = kLines / 2 + 1;
   alignas(64) int32_t products[kSuperSteps][kWideRows][kLanes];
   if (kSteps) n = kSteps;
@@ -287,7 +285,7 @@ inline void bytes_super(const uint8_t* q, const uint8_t* scales, size_t step_byt
     load_tile<2 + kSum>(a.q[b / 2][0] + kSum * kBlock, kTileBytes);
     load_tile<4 + kSum>(q + step_bytes * b, 64 * size_t(width));
     asm volatile("tdpbssd %%tmm%c0, %%tmm%c1, %%tmm%c2" ::"i"(4 + kSum), "i"(2 + kSum), "i"(kSum) : "memory");
-    ahead.fetch(kStepLines);
+    asking.ask(kStepLines);
   };
 #pragma GCC unroll 4
   for (int b = 0; b < n; b += 2) {
@@ -307,7 +305,7 @@ inline void bytes_super(const uint8_t* q, const uint8_t* scales, size_t step_byt
 #pragma GCC unroll 8
     for (int b = 0; b < n; b++) scale[b] = whole.whole(T::scale(scales + step_bytes * b), inverse);
   }
-  for (int c = 0; c < rows; c++, ahead.fetch(row_lines)) {
+  for (int c = 0; c < rows; c++, asking.ask(row_lines)) {
     I total[2] = {i_set(0), i_set(0)};
 #pragma GCC unroll 8
     for (int b = 0; b < n; b++) {
@@ -331,12 +329,12 @@ void bytes_linear(const Matrix& w, int matrix, int panel, int panel_end, const C
     for (int begin = 0; begin < n_steps; begin += kSuperSteps) {
       const int some = std::min(kSuperSteps, n_steps - begin);
       const uint8_t* q = group + step_bytes * begin;
-      AheadTwice ahead{q + step_bytes * some};
+      Asking<kBytesLater> asking{q + step_bytes * some + kBytesFarther};
       for (int p = 0; p < width; p++) {
         const uint8_t *quants = q + 64 * p, *scales = q + T::kQuantBytes * width + T::kScaleBytes * p;
         const WideBlock& a = columns.wide[begin / kSuperSteps];
-        if (some == kSuperSteps) bytes_super<T, kSuperSteps>(quants, scales, step_bytes, width, some, a, n, !begin, ahead, sums[p]);
-        else bytes_super<T, 0>(quants, scales, step_bytes, width, some, a, n, !begin, ahead, sums[p]);
+        if (some == kSuperSteps) bytes_super<T, kSuperSteps>(quants, scales, step_bytes, width, some, a, n, !begin, asking, sums[p]);
+        else bytes_super<T, 0>(quants, scales, step_bytes, width, some, a, n, !begin, asking, sums[p]);
       }
     }
     const uint8_t* row_scales = group + w.step_offset(width, n_steps);
@@ -381,24 +379,26 @@ void tiled_linear(const Matrix& w, int matrix, int panel, int panel_end, const C
         const int end = std::min(begin + kSuperSteps, n_steps);
         const uint8_t *q = group + w.step_offset(width, begin), *next = group + w.step_offset(width, end);
         const int n_lines = int(next - q) / 64 / (kGroup / kPair), n_products = n_tiles * kSuperTiles;
-        Asking asking{next, 0, n_lines / n_products + 1};
-        if (n_tiles <= kFewTiles) asking = {next + kFarther, n_lines / (2 * kSuperSteps), n_lines / (2 * n_products) + 1};
-        for (int pair = 0; pair < width; pair += kPair) {
-          take_pair<T>(q, width, pair, end - begin, asking, taken);
-          const uint8_t* row_scales = group + w.step_offset(width, n_steps) + pair * w.tail_bytes();
-          auto visit = [&](auto visit) __attribute__((always_inline)) {
-            const WideBlock *first_tile = columns.wide + begin / kSuperSteps, *a = first_tile;
-            for (int column = 0; column < columns.n; column += kWideRows, a += n_supers) {
-              const int n = std::min(columns.n - column, kWideRows);
-              const WideBlock* then = column + kWideRows < columns.n ? a + n_supers : first_tile + 1;
-              if (column && n < kWideRows) shapes.set(n, kTileBytes, kTileBytes);
-              visit.tile(*a, then, column, n, partial.sums[pair / kPair] + column, asking);
-              if (column && n < kWideRows) shapes.set(kWideRows, kTileBytes, kTileBytes);
-            }
-          };
-          if (pair + 1 < width) visit(PlanesVisit<T, 2>{w, columns, taken, panel + pair, begin, end, row_scales});
-          else visit(PlanesVisit<T, 1>{w, columns, taken, panel + pair, begin, end, row_scales});
-        }
+        auto multiply = [&](auto asking) __attribute__((always_inline)) {
+          for (int pair = 0; pair < width; pair += kPair) {
+            take_pair<T>(q, width, pair, end - begin, asking, taken);
+            const uint8_t* row_scales = group + w.step_offset(width, n_steps) + pair * w.tail_bytes();
+            auto visit = [&](auto visit) __attribute__((always_inline)) {
+              const WideBlock *first_tile = columns.wide + begin / kSuperSteps, *a = first_tile;
+              for (int column = 0; column < columns.n; column += kWideRows, a += n_supers) {
+                const int n = std::min(columns.n - column, kWideRows);
+                const WideBlock* then = column + kWideRows < columns.n ? a + n_supers : first_tile + 1;
+                if (column && n < kWideRows) shapes.set(n, kTileBytes, kTileBytes);
+                visit.tile(*a, then, column, n, partial.sums[pair / kPair] + column, asking);
+                if (column && n < kWideRows) shapes.set(kWideRows, kTileBytes, kTileBytes);
+              }
+            };
+            if (pair + 1 < width) visit(PlanesVisit<T, 2>{w, columns, taken, panel + pair, begin, end, row_scales});
+            else visit(PlanesVisit<T, 1>{w, columns, taken, panel + pair, begin, end, row_scales});
+          }
+        };
+        if (n_tiles > kFewTiles) multiply(Asking<0>{next, 0, n_lines / n_products + 1});
+        else multiply(Asking<kLater>{next + kFarther, n_lines * 5 / (8 * kSuperSteps), n_lines / (4 * n_products), n_lines / (8 * columns.n) + 1});
       }
     }
   }
