@@ -50,7 +50,8 @@ constexpr int kPairColumns = 32;  // columns that one instruction multiplies
 // Columns that many rows pass over before the next: so much of four panels stays in the first-level cache.
 constexpr int kPairStretch = 256;
 
-// A group's words of pairs, which tiles multiply where they lie.
+// A group's words of pairs, which tiles multiply where they lie. A step of kStepColumns is kWords of them a panel; one tile of rows
+// meets kFewStretch columns at a time. kTaken: words are taken apart before.
 template <int Width>
 struct StoredPairs {
   static constexpr int kWords = 1, kStepColumns = 2, kFewStretch = INT32_MAX;
