@@ -16,7 +16,7 @@ from model_shapes import ModelShape
 
 from gristmill.bench.card import DEVICE, Card, clocked, timed
 from gristmill.bench.model import Case, ModelBench, Row, multiplied
-from gristmill.engine.engine import STEP_TOKENS, Engine, EngineSettings
+from gristmill.engine.engine import Engine, EngineSettings
 from gristmill.kv.cache import KvPlan, plan
 from gristmill.models.decoder import Decoder
 from gristmill.ops.cuda import CudaOps
@@ -107,8 +107,8 @@ def served(
     """
     context = n_prompt + n_output
     before, start = allocated_bytes(), time.perf_counter()
-    kv_plan = plan(decoder.config, kv_type, context, n, STEP_TOKENS, ops.spare_memory())
-    engine = Engine(decoder, ops, EngineSettings(context, n), kv_plan, kv_type)
+    kv_plan = plan(decoder.config, kv_type, context, n, ops.step_tokens, ops.spare_memory())
+    engine = Engine(decoder, ops, EngineSettings(context, n, step_tokens=ops.step_tokens), kv_plan, kv_type)
     warmed = time.perf_counter() - start
     _say_memory(kv_plan, before, warmed, report)
     try:

@@ -16,7 +16,7 @@ from gristmill.formats.quantize_rows import RowQuantizer
 from gristmill.ops.triton.advance import advance
 from gristmill.ops.triton.attention import attention
 from gristmill.ops.triton.kv import kv_layer, store_qkv
-from gristmill.ops.triton.linear import linear
+from gristmill.ops.triton.linear import gated_linear, linear
 from gristmill.ops.triton.logprobs import logprobs
 from gristmill.ops.triton.moe import moe
 from gristmill.ops.triton.norm import add_rms_norm
@@ -40,12 +40,15 @@ def matrices() -> None:
     for qtype in TYPES:
         w = put(qtype, 128, COLUMNS)
         for n_tokens in (1, 16, 64, 600):
-            linear(torch.zeros(n_tokens, COLUMNS, dtype=torch.bfloat16), w)
+            x = torch.zeros(n_tokens, COLUMNS, dtype=torch.bfloat16)
+            linear(x, w)
+            gated_linear(x, w, 0.0, torch.bfloat16)
         rows(w, INTS[:64])
-    gate_up, down = put(QType.MXFP4, 32, 128, COLUMNS), put(QType.MXFP4, 32, COLUMNS, 64)
-    for n_tokens in (1, 600):
-        x = torch.zeros(n_tokens, COLUMNS, dtype=torch.bfloat16)
-        moe(x, torch.zeros(n_tokens, 32), gate_up, down, 4, 7.0, torch.bfloat16)
+    for qtype in (QType.F32, QType.BF16, QType.INT8_ROWS, QType.Q8_0, QType.MXFP4):
+        gate_up, down = put(qtype, 32, 128, COLUMNS), put(qtype, 32, COLUMNS, 64)
+        for n_tokens in (1, 16, 600):
+            x = torch.zeros(n_tokens, COLUMNS, dtype=torch.bfloat16)
+            moe(x, torch.zeros(n_tokens, 32), gate_up, down, 4, 7.0, torch.bfloat16)
     quantize_rows(torch.zeros((1, 4, COLUMNS), dtype=torch.bfloat16))
 
 

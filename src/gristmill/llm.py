@@ -21,7 +21,7 @@ from gristmill.bundled import STORY_MODEL
 from gristmill.engine.adjust import Mask
 from gristmill.engine.draft_model import check_draft
 from gristmill.engine.drafts import LONGEST
-from gristmill.engine.engine import STEP_TOKENS, Engine, EngineSettings
+from gristmill.engine.engine import Engine, EngineSettings
 from gristmill.engine.runner import REPLAY
 from gristmill.formats.open import open_checkpoint
 from gristmill.formats.qtypes import quantize_type
@@ -136,7 +136,7 @@ class LLM:
         draft_config = read_config(draft_checkpoint) if draft_checkpoint is not None else None
         if draft_config is not None:
             check_draft(draft_config, config, context)
-        sizes = (context, max_sequences, STEP_TOKENS)
+        sizes = (context, max_sequences, self._ops.step_tokens)
         on_card = device == "cuda"
         budget = kv_budget if kv_budget is not None else spare_memory(max(0, n_bytes - memory.n_cleared))
         if not on_card:  # before the weights take their time
@@ -157,6 +157,7 @@ class LLM:
         settings = EngineSettings(
             context,
             max_sequences,
+            step_tokens=self._ops.step_tokens,
             eos_ids=self._eos_ids,
             speculate=LONGEST if speculate is True else speculate,
             replay=replay,

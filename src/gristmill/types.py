@@ -279,6 +279,7 @@ class Batch:
     n_padding      so many sequences at the end, of one token each, stand for nothing: they do as the first one, but
                    their slots are -1, so that they write nothing, and their seq_lens 0, so that they read nothing. S, T
                    and R count them
+    least_tokens   of T that each sequence has: a kernel for fewer has nothing to do
     """
 
     tokens: Any
@@ -301,6 +302,7 @@ class Batch:
     listed_bias: Any
     masks: Any
     n_padding: int = 0
+    least_tokens: int = 1
 
 
 class TokenEvent(NamedTuple):

@@ -62,10 +62,10 @@ def test_experts() -> None:
 
 
 def test_a_test_is_the_sum_of_its_steps() -> None:
-    generate = work_of(COST, Case("tg", n_tokens=3, batch=2, depth=4, threads=1))
+    generate = work_of(COST, Case("tg", n_tokens=3, batch=2, depth=4, threads=1), 512)
     steps = [step_work(COST, [Span(n, 1)] * 2, 2) for n in (4, 5, 6)]
     assert generate == steps[0] + steps[1] + steps[2]
-    prompt = work_of(COST, Case("pp", n_tokens=600, batch=1, depth=4, threads=1))
+    prompt = work_of(COST, Case("pp", n_tokens=600, batch=1, depth=4, threads=1), 512)
     assert prompt == step_work(COST, [Span(4, 512)], 0) + step_work(COST, [Span(516, 88)], 1)
 
 

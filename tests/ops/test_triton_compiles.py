@@ -19,8 +19,23 @@ TESTS = Path(__file__).parents[1]
 SHARED_BYTES = 99 * 1024
 """What a program may have on consumer cards since 2020; an H200 has more."""
 
-MULTIPLYING = {"_tiles", "_expert_tiles", "_attend", "_attend_split"}
-OTHERS = {"_vector", "_rows", "_place", "_rms_norm", "_store_qkv", "_combine", "_tabulate", "_choose", "_find_top"}
+ROOMY, ROOMY_BYTES = {"_multiply", "_attend", "_attend_split"}, 227 * 1024
+"""Kernels that have smaller tiles on other cards, or are not there."""
+
+MULTIPLYING = {"_tiles", "_multiply", "_expert_tiles", "_attend", "_attend_split"}
+OTHERS = {
+    "_vector",
+    "_expert_gates",
+    "_expert_sums",
+    "_rows",
+    "_place",
+    "_rms_norm",
+    "_store_qkv",
+    "_combine",
+    "_tabulate",
+    "_choose",
+    "_find_top",
+}
 
 
 def compiled_by(script: str, *arguments: Path) -> Any:
@@ -36,9 +51,9 @@ def test_kernels_compile_for_an_h200() -> None:
     assert {kernel["name"] for kernel in kernels} >= MULTIPLYING | OTHERS
     for kernel in kernels:
         assert kernel["stack_bytes"] == 0, f"{kernel['name']} does not fit its registers"
-        assert kernel["shared_bytes"] <= SHARED_BYTES, kernel["name"]
+        assert kernel["shared_bytes"] <= (ROOMY_BYTES if kernel["name"] in ROOMY else SHARED_BYTES), kernel["name"]
         assert kernel["tensor_cores"] or kernel["name"] not in MULTIPLYING
-        assert kernel["name"] != "_attend" or kernel["tensor_cores"] == ["wgmma"]
+        assert kernel["name"] not in ("_attend", "_multiply") or kernel["tensor_cores"] == ["wgmma"]
 
 
 def test_nothing_compiles_while_serving(tmp_path: Path) -> None:

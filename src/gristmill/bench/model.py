@@ -19,7 +19,6 @@ import numpy as np
 from gristmill.bench.machine import Rate
 from gristmill.bench.work import LinearCost, ModelCost, Span, Work, step_work
 from gristmill.engine.batch import build
-from gristmill.engine.engine import STEP_TOKENS
 from gristmill.engine.runner import Runner
 from gristmill.engine.scheduler import Part
 from gristmill.engine.sequence import Sequence as EngineSequence
@@ -183,7 +182,8 @@ class ModelBench:
             seconds.append(time.perf_counter() - start)
             limits.append(self._limits(case.threads))
         read, peak = (statistics.median(each) for each in zip(*limits, strict=True))
-        return _row(case, seconds, work_of(self._cost, case), read, peak)
+        work = work_of(self._cost, case, self._ops[case.threads].step_tokens)
+        return _row(case, seconds, work, read, peak)
 
     def _limits(self, threads: int) -> tuple[float, float]:
         """(GB/s of reading, GFLOP/s of the model's arithmetic), the best of some rounds."""
@@ -218,13 +218,13 @@ class ModelBench:
             _generate(sequences, case.n_tokens, runner, ops)
 
 
-def work_of(cost: ModelCost, case: Case) -> Work:
-    """Of all steps of one repetition."""
+def work_of(cost: ModelCost, case: Case, step_tokens: int) -> Work:
+    """Of all steps of one repetition. step_tokens: of a prompt's steps at most."""
     if case.kind == "tg":
         steps = [([Span(case.depth + i, 1)] * case.batch, case.batch) for i in range(case.n_tokens)]
     else:
-        starts = range(0, case.n_tokens, STEP_TOKENS)
-        sizes = [min(STEP_TOKENS, case.n_tokens - start) for start in starts]
+        starts = range(0, case.n_tokens, step_tokens)
+        sizes = [min(step_tokens, case.n_tokens - start) for start in starts]
         steps = [
             ([Span(case.depth + start, n)], int(start + n == case.n_tokens))
             for start, n in zip(starts, sizes, strict=True)
@@ -253,7 +253,7 @@ def _row(case: Case, seconds: Sequence[float], work: Work, read_limit: float, pe
 
 def _compute_prompt(sequence: EngineSequence, runner: Runner, ops: Ops) -> None:
     while missing := len(sequence.tokens) - sequence.n_computed:
-        n = min(STEP_TOKENS, missing)
+        n = min(ops.step_tokens, missing)
         batch = build([Part(sequence, n, int(n == missing))], ops)
         if n == missing:
             runner.step(batch)

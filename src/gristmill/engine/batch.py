@@ -65,6 +65,7 @@ def build(parts: Many[Part], ops: Ops, adjusters: Mapping[int, Adjuster] = _NONE
         next_positions=array([positions[row] + 1 for row in rows], np.int64),
         **_adjustments(parts, adjusters, ops, n_padding),
         n_padding=n_padding,
+        least_tokens=1 if n_padding else min(part.n_tokens for part in parts),
     )
 
 

@@ -20,7 +20,7 @@ MAX_RECORDED_TOKENS = 64
 """Steps of more tokens compute for so long that recording them gains nothing."""
 MAX_RECORDINGS = 64
 
-_FIELDS = tuple(field.name for field in fields(Batch) if field.name != "n_padding")
+_FIELDS = tuple(field.name for field in fields(Batch) if field.name not in ("n_padding", "least_tokens"))
 
 
 @dataclass(slots=True)

@@ -47,7 +47,12 @@ class Warmer:
                 progress(i + 1, len(steps))
 
     def _prompts(self) -> Iterator[Callable[[], object]]:
-        for n in _PROMPTS:
+        n = min(self._max_context, self._ops.step_tokens)
+        sizes = [n]
+        while n > 2 * _PROMPTS[0]:  # tiles grow with what there is to do
+            n //= 2
+            sizes.append(n)
+        for n in (*sizes, *_PROMPTS):
             if n <= self._max_context:
                 yield lambda n=n: self._runner.step(self._batch(n, n, 1))  # type: ignore[misc]
 

@@ -52,6 +52,7 @@ class AutogradOps:
 
     name = "autograd"
     least_blocks = 1
+    step_tokens = 512
     batch_sizes: tuple[int, ...] = ()
     runs_ahead = False
     needs_warming = False

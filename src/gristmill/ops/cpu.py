@@ -47,6 +47,7 @@ class CpuOps:
 
     name = "cpu"
     least_blocks = 1
+    step_tokens = 512
     batch_sizes: tuple[int, ...] = ()
     runs_ahead = False
     needs_warming = False

@@ -33,7 +33,6 @@ from gristmill.ops.triton import (
     rope,
     sampling,
 )
-from gristmill.ops.triton.activation import swiglu
 from gristmill.ops.triton.common import INTERPRETED
 from gristmill.ops.triton.quantized import Matrix
 from gristmill.ops.triton.quantized_layout import has_kernel, matrix_of
@@ -61,6 +60,7 @@ class CudaOps:
     name = "cuda"
     least_blocks = 2 if INTERPRETED else 64  # 1,024 positions: recording takes long here, and wide tables cost nothing
     batch_sizes = (1, 2, 4, *range(8, 65, 8), *range(80, 129, 16), *range(160, 257, 32))
+    step_tokens = 512 if INTERPRETED else 2048
     runs_ahead = True
     needs_warming = not INTERPRETED
 
@@ -195,7 +195,7 @@ class CudaOps:
         return attention.attention(q, kv_layer, batch, block_tables, window, sinks, self._dtype)
 
     def gated_linear(self, x: Tensor, w: Matrix, limit: float) -> Tensor:
-        return swiglu(self.linear(x, w), limit, self._dtype)
+        return linear.gated_linear(x, w, limit, self._dtype)
 
     def moe(self, x: Tensor, router: Tensor, gate_up: Matrix, down: Matrix, n_active: int, limit: float) -> Tensor:
         return moe.moe(x, router, gate_up, down, n_active, limit, self._dtype)

@@ -55,6 +55,7 @@ class Ops(Protocol):
                   the fewer recordings are made as texts grow
     batch_sizes   steps of one token each of so many sequences are worth recording, and no others; those between are
                   filled up with padding (see `types.Batch`). (): any step of few tokens is, as it comes
+    step_tokens   tokens that one step had best compute where prompts are long enough
     runs_ahead    whether it computes beside its caller, so that a step can be prepared while the one before runs
     needs_warming whether the first step of a kind takes much longer than the next
     """
@@ -64,6 +65,9 @@ class Ops(Protocol):
 
     @property
     def batch_sizes(self) -> tuple[int, ...]: ...
+
+    @property
+    def step_tokens(self) -> int: ...
 
     @property
     def runs_ahead(self) -> bool: ...

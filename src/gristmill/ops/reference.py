@@ -33,6 +33,7 @@ class ReferenceOps:
 
     name = "reference"
     least_blocks = 1
+    step_tokens = 512
     batch_sizes: tuple[int, ...] = ()
     runs_ahead = False
     needs_warming = False

@@ -6,7 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
-from gristmill.ops.triton.common import cdiv, tile
+from gristmill.ops.triton.common import cdiv, chained, follow, tile
 
 Tensor = torch.Tensor
 
@@ -18,12 +18,13 @@ def swiglu(gate_up: Tensor, limit: float, dtype: torch.dtype | None = None) -> T
     y = torch.empty((n_rows, width), dtype=dtype or gate_up.dtype, device=gate_up.device)
     block = min(1024, tile(width))
     if n_rows:
-        _swiglu[(n_rows, cdiv(width, block))](gate_up, y, limit, width, limit != 0, block, num_warps=4)
+        _swiglu[(n_rows, cdiv(width, block))](gate_up, y, limit, width, limit != 0, block, num_warps=4, **chained())
     return y
 
 
 @triton.jit
 def _swiglu(gate_up_ptr, y_ptr, limit, width, limited: tl.constexpr, block: tl.constexpr):
+    follow()
     row = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * block + tl.arange(0, block)
     inside = columns < width

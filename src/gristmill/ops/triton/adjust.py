@@ -6,7 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
-from gristmill.ops.triton.common import cdiv
+from gristmill.ops.triton.common import cdiv, chained, follow
 from gristmill.types import Batch
 
 Tensor = torch.Tensor
@@ -25,7 +25,7 @@ def adjust(logits: Tensor, batch: Batch) -> Tensor:
     _adjust[(n_rows, cdiv(vocab_size, _CHUNK))](
         logits, y, batch.penalties if len(batch.penalties) else None, batch.listed_start if listed else None,
         batch.listed_ids, batch.listed_counts, batch.listed_bias, batch.masks if masked else None, vocab_size,
-        batch.masks.shape[1] if masked else 0, _CHUNK, 256, num_warps=4,
+        batch.masks.shape[1] if masked else 0, _CHUNK, 256, num_warps=4, **chained(),
     )  # fmt: skip
     return y
 
@@ -35,6 +35,7 @@ def _adjust(
     logits_ptr, y_ptr, penalties_ptr, start_ptr, ids_ptr, counts_ptr, bias_ptr, masks_ptr, vocab_size, n_words,
     chunk: tl.constexpr, tile: tl.constexpr,
 ):  # fmt: skip
+    follow()
     row = tl.program_id(0).to(tl.int64)
     begin = tl.program_id(1) * chunk
     end = tl.minimum(begin + chunk, vocab_size)

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from gristmill.ops.interface import BLOCK_SIZE, Begun
-from gristmill.ops.triton.common import tile
+from gristmill.ops.triton.common import chained, follow, tile
 from gristmill.types import Batch
 
 _BLOCK_SIZE = tl.constexpr(BLOCK_SIZE)
@@ -21,10 +21,10 @@ def advance(batch: Batch, ids: torch.Tensor, begun: Begun) -> None:
     n = len(ids)
     block = tile(n, 64)
     arrays = batch.tokens, batch.positions, batch.seq_lens, batch.next_positions
-    _next_tokens[(1,)](*arrays, ids, n, block, num_warps=1)
+    _next_tokens[(1,)](*arrays, ids, n, block, num_warps=1, **chained())
     for slots, table, new in zip(batch.slots, batch.block_tables, begun, strict=True):
         blocks = _uploaded(new, slots.device) if new else slots
-        _next_slots[(1,)](batch.positions, slots, table, blocks, n, table.shape[1], block, num_warps=1)
+        _next_slots[(1,)](batch.positions, slots, table, blocks, n, table.shape[1], block, num_warps=1, **chained())
 
 
 def _uploaded(blocks: Sequence[int], device: torch.device) -> torch.Tensor:
@@ -34,6 +34,7 @@ def _uploaded(blocks: Sequence[int], device: torch.device) -> torch.Tensor:
 
 @triton.jit(do_not_specialize=["n"])
 def _next_tokens(tokens, positions, seq_lens, next_positions, ids, n, S: tl.constexpr):
+    follow()
     s = tl.arange(0, S)
     inside = s < n
     tl.store(tokens + s, tl.load(ids + s, mask=inside), mask=inside)
@@ -46,6 +47,7 @@ def _next_tokens(tokens, positions, seq_lens, next_positions, ids, n, S: tl.cons
 @triton.jit(do_not_specialize=["n"])
 def _next_slots(positions, slots, table, new, n, width, S: tl.constexpr):
     """Where a position begins a block, the next of `new` goes into the sequence's table [S, width]."""
+    follow()
     s = tl.arange(0, S)
     inside = (s < n) & (tl.load(slots + s, mask=s < n, other=-1) >= 0)
     position = tl.load(positions + s, mask=inside, other=1)

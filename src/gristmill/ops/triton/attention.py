@@ -34,8 +34,9 @@ def attention(
     head_dim, n_kv_heads = layer[0].shape[3], layer[0].shape[1]
     y = torch.empty_like(q, dtype=dtype or q.dtype)
     lengths = batch.query_start, batch.seq_lens
-    attention_decode.attend(q, layer, *lengths, block_tables, window, sinks, y)
+    few = attention_decode.most_tokens(q.shape[1] // head_dim, n_kv_heads)
+    if batch.least_tokens <= few:
+        attention_decode.attend(q, layer, *lengths, block_tables, window, sinks, y)
     if len(q) > len(batch.seq_lens):  # some sequence has more than one token, perhaps many
-        few = attention_decode.most_tokens(q.shape[1] // head_dim, n_kv_heads)
         attention_prompt.attend(q, layer, *lengths, block_tables, window, sinks, few, y)
     return y

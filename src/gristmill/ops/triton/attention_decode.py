@@ -11,15 +11,13 @@ import triton
 import triton.language as tl
 
 from gristmill.ops.triton.attention_tile import LOG2_E, visit
-from gristmill.ops.triton.common import cdiv, tile
+from gristmill.ops.triton.common import cdiv, chained, follow, is_roomy, tile
 from gristmill.ops.triton.kv import KvLayer
 
 Tensor = torch.Tensor
 _LOG2_E = tl.constexpr(LOG2_E.value)
 
-_KEYS = 64  # a tile of keys
 _SPLIT = 128  # keys of one program at least
-_STAGES = 5  # a tile's blocks are looked up while the one before is fetched and the one before that is multiplied
 
 
 def most_tokens(n_heads: int, n_kv_heads: int) -> int:
@@ -38,33 +36,34 @@ def attend(
     most = most_tokens(n_heads, n_kv_heads)
     n_slots = min(most, len(q) - n_sequences + 1)  # every sequence has a token
     most_splits = 32 if n_kv_heads >= 8 else 64
+    block_d = tile(head_dim, 16)
+    narrow = k.element_size() == 2 and block_d <= 128
+    keys = 128 if narrow and is_roomy() else 64 if narrow else 32  # as far as shared memory holds them
     farthest = block_tables.shape[1] * 16
     if window:
-        farthest = min(farthest, window + most + _KEYS)
+        farthest = min(farthest, window + most + _SPLIT)
     n_splits = min(most_splits, cdiv(farthest, _SPLIT))
     parts = torch.empty((n_sequences * n_slots, n_heads, n_splits, head_dim), dtype=torch.float32, device=q.device)
     peaks, totals = (torch.empty(parts.shape[:3], dtype=torch.float32, device=q.device) for _ in range(2))
-    block_d = tile(head_dim, 16)
-    roomy = k.element_size() == 2 and block_d <= 128  # what tiles take of shared memory fits consumer cards too
     _attend_split[(n_splits, n_kv_heads, n_sequences)](
         q, k, v, query_start, seq_lens, block_tables, sinks, parts, peaks, totals, block_tables.shape[1], n_splits,
         n_slots, most, most_splits, n_heads, n_kv_heads, head_dim, window, tile(n_heads // n_kv_heads, 16),
-        _KEYS if roomy else 32, block_d, _KEYS, _SPLIT, num_warps=4, num_stages=_STAGES if block_d <= 128 else 3,
+        keys, block_d, _SPLIT, num_warps=4, num_stages=3, **chained(),
     )  # fmt: skip
     _combine[(n_sequences * n_slots, n_heads)](
         query_start, seq_lens, parts, peaks, totals, y, n_splits, n_slots, most, most_splits, n_heads, head_dim,
-        window, block_d, _KEYS, _SPLIT, num_warps=4,
+        window, block_d, _SPLIT, num_warps=4, **chained(),
     )  # fmt: skip
 
 
 @triton.jit
-def _span(seq_len, n_tokens, window: tl.constexpr, most_splits: tl.constexpr, align: tl.constexpr, least: tl.constexpr):
+def _span(seq_len, n_tokens, window: tl.constexpr, most_splits: tl.constexpr, least: tl.constexpr):
     """(the first key that is seen, where the first program begins, how many keys each has)."""
     low = 0
     if window:
         low = tl.maximum(seq_len - n_tokens - window + 1, 0)
-    begin = low // align * align
-    size = tl.cdiv(tl.cdiv(seq_len - begin, most_splits), align) * align
+    begin = low // least * least
+    size = tl.cdiv(tl.cdiv(seq_len - begin, most_splits), least) * least
     return low, begin, tl.maximum(size, least)
 
 
@@ -73,8 +72,9 @@ def _attend_split(
     q_ptr, k_ptr, v_ptr, query_start_ptr, seq_lens_ptr, tables_ptr, sinks_ptr, parts_ptr, peaks_ptr, totals_ptr,
     table_width, n_splits, n_slots, most_tokens: tl.constexpr, most_splits: tl.constexpr,
     n_heads: tl.constexpr, n_kv_heads: tl.constexpr, head_dim: tl.constexpr, window: tl.constexpr, rows: tl.constexpr,
-    keys: tl.constexpr, block_d: tl.constexpr, align: tl.constexpr, least: tl.constexpr,
+    keys: tl.constexpr, block_d: tl.constexpr, least: tl.constexpr,
 ):  # fmt: skip
+    follow()
     group: tl.constexpr = n_heads // n_kv_heads
     split = tl.program_id(0)
     kv_head = tl.program_id(1)
@@ -82,7 +82,7 @@ def _attend_split(
     query_start = tl.load(query_start_ptr + s)
     n_tokens = tl.load(query_start_ptr + s + 1) - query_start
     seq_len = tl.load(seq_lens_ptr + s)
-    low, begin, size = _span(seq_len, n_tokens, window, most_splits, align, least)
+    low, begin, size = _span(seq_len, n_tokens, window, most_splits, least)
     begin += split * size
     if (n_tokens > most_tokens) | (begin >= seq_len):
         return
@@ -118,9 +118,10 @@ def _attend_split(
 def _combine(
     query_start_ptr, seq_lens_ptr, parts_ptr, peaks_ptr, totals_ptr, y_ptr, n_splits, n_slots,
     most_tokens: tl.constexpr, most_splits: tl.constexpr, n_heads: tl.constexpr, head_dim: tl.constexpr,
-    window: tl.constexpr, block_d: tl.constexpr, align: tl.constexpr, least: tl.constexpr,
+    window: tl.constexpr, block_d: tl.constexpr, least: tl.constexpr,
 ):  # fmt: skip
     """Sums over as many splits as there can ever be: that their order is the same for every length and table."""
+    follow()
     slot = tl.program_id(0)
     head = tl.program_id(1)
     s = slot // n_slots
@@ -134,7 +135,7 @@ def _combine(
         slot = 0
         n_tokens = tl.load(query_start_ptr + 1) - tl.load(query_start_ptr)
         seq_len = tl.load(seq_lens_ptr)
-    _low, begin, size = _span(seq_len, n_tokens, window, most_splits, align, least)
+    _low, begin, size = _span(seq_len, n_tokens, window, most_splits, least)
     split = tl.arange(0, most_splits)
     used = split < tl.cdiv(seq_len - begin, size)
     dims = tl.arange(0, block_d)

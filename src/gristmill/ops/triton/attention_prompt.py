@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 from gristmill.ops.triton.attention_tile import LOG2_E, visit
-from gristmill.ops.triton.common import cdiv, tile
+from gristmill.ops.triton.common import cdiv, chained, follow, is_roomy, tile
 from gristmill.ops.triton.kv import KvLayer
 
 Tensor = torch.Tensor
@@ -24,13 +24,14 @@ def attend(
     n_heads = q.shape[1] // head_dim
     block_d = tile(head_dim, 16)
     wide = k.element_size() == 4
-    roomy = not wide and block_d <= 128  # what tiles take of registers and shared memory fits consumer cards too
-    rows = max(32 if wide else 128 if roomy else 64, tile(n_heads // n_kv_heads))
+    narrow = not wide and block_d <= 128
+    rows = max(32 if wide else 128 if narrow else 64, tile(n_heads // n_kv_heads))
+    keys = 128 if narrow and is_roomy() else 64 if narrow else 32  # as far as registers and shared memory hold them
     n_tiles = cdiv(len(q), rows // (n_heads // n_kv_heads)) + len(seq_lens)  # at most one of a sequence is not full
     _attend[(n_tiles, n_kv_heads)](
         q, k, v, query_start, seq_lens, block_tables, sinks, y, len(seq_lens), n_tiles, block_tables.shape[1],
-        longer_than, n_heads, n_kv_heads, head_dim, window, rows, 64 if roomy else 32, block_d,
-        num_warps=4 if wide else 8, num_stages=3 if roomy else 2,
+        longer_than, n_heads, n_kv_heads, head_dim, window, rows, keys, block_d,
+        num_warps=4 if wide else 8, num_stages=3 if narrow else 2, **chained(),
     )  # fmt: skip
 
 
@@ -40,6 +41,7 @@ def _attend(
     longer_than: tl.constexpr, n_heads: tl.constexpr, n_kv_heads: tl.constexpr, head_dim: tl.constexpr,
     window: tl.constexpr, rows: tl.constexpr, keys: tl.constexpr, block_d: tl.constexpr,
 ):  # fmt: skip
+    follow()
     group: tl.constexpr = n_heads // n_kv_heads
     tokens: tl.constexpr = rows // group
     this = n_tiles - 1 - tl.program_id(0)  # late tiles see the most keys: they begin first

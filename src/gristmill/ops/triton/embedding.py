@@ -6,7 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
-from gristmill.ops.triton.common import cdiv, tile
+from gristmill.ops.triton.common import cdiv, chained, follow, tile
 
 Tensor = torch.Tensor
 
@@ -20,12 +20,13 @@ def take_rows(x: Tensor, rows: Tensor, dtype: torch.dtype | None = None, scales:
     y = torch.empty((len(rows), width), dtype=dtype or x.dtype, device=x.device)
     block = min(1024, tile(width))
     if len(rows):
-        _take_rows[(len(rows), cdiv(width, block))](x, rows, scales, y, width, block, num_warps=4)
+        _take_rows[(len(rows), cdiv(width, block))](x, rows, scales, y, width, block, num_warps=4, **chained())
     return y
 
 
 @triton.jit
 def _take_rows(x_ptr, rows_ptr, scales_ptr, y_ptr, width, block: tl.constexpr):
+    follow()
     columns = tl.program_id(1) * block + tl.arange(0, block)
     row = tl.load(rows_ptr + tl.program_id(0)).to(tl.int64)
     x = tl.load(x_ptr + row * width + columns, mask=columns < width)

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from gristmill.ops.interface import BLOCK_SIZE
-from gristmill.ops.triton.common import cdiv, tile
+from gristmill.ops.triton.common import cdiv, chained, follow, tile
 
 Tensor = torch.Tensor
 
@@ -58,7 +58,7 @@ def store_qkv(
     if n_tokens:
         _store_qkv[(cdiv(n_tokens, _TOKENS), n_heads)](
             qkv, q_norm, k_norm, *angles, k_cache, v_cache, slots, q, eps, n_tokens,
-            n_q_heads, n_kv_heads, head_dim // 2, tile(head_dim // 2), _TOKENS, num_warps=1,
+            n_q_heads, n_kv_heads, head_dim // 2, tile(head_dim // 2), _TOKENS, num_warps=1, **chained(),
         )  # fmt: skip
     return q
 
@@ -68,6 +68,7 @@ def _store_qkv(
     qkv_ptr, q_norm_ptr, k_norm_ptr, cos_ptr, sin_ptr, k_ptr, v_ptr, slots_ptr, q_ptr, eps, n_tokens,
     n_q_heads: tl.constexpr, n_kv_heads: tl.constexpr, half: tl.constexpr, block: tl.constexpr, tokens: tl.constexpr,
 ):  # fmt: skip
+    follow()
     head = tl.program_id(1)
     token = tl.program_id(0) * tokens + tl.arange(0, tokens)[:, None]
     dims = tl.arange(0, block)[None, :]

@@ -6,7 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
-from gristmill.ops.triton.common import tile
+from gristmill.ops.triton.common import chained, follow, tile
 from gristmill.ops.triton.search import above_keys, head_end, id_of, key_of, lowest_key, read
 from gristmill.ops.triton.survey import CHUNK, WAYS, row_peak, shortlist, survey
 
@@ -27,10 +27,10 @@ def logprobs(logits: Tensor, ids: Tensor, n_top: int) -> tuple[Tensor, Tensor, T
     n_chunks = seen.peaks.shape[1]
     sums = torch.empty(n_rows, dtype=torch.float64, device=device)
     ahead = torch.empty((n_rows, n_chunks), dtype=torch.int32, device=device)
-    _count_ahead[(n_rows, n_chunks)](logits, ids, ahead, vocab_size, n_chunks, CHUNK, num_warps=4)
+    _count_ahead[(n_rows, n_chunks)](logits, ids, ahead, vocab_size, n_chunks, CHUNK, num_warps=4, **chained())
     _finish[(n_rows,)](
         logits, ids, seen.peaks, seen.weights, ahead, sums, chosen, ranks, vocab_size, n_chunks, tile(n_chunks), WAYS,
-        num_warps=4,
+        num_warps=4, **chained(),
     )  # fmt: skip
     if n_top:
         short = shortlist(logits, seen, None, n_top, None)
@@ -38,7 +38,7 @@ def logprobs(logits: Tensor, ids: Tensor, n_top: int) -> tuple[Tensor, Tensor, T
         keys = torch.empty((n_rows, block), dtype=torch.int64, device=device)
         _find_top[(n_rows,)](
             logits, seen.peaks, sums, short.ids, short.sizes, short.lows, keys, top_ids, top, vocab_size, n_chunks,
-            short.ids.shape[1], n_top, tile(n_chunks), block, 512, num_warps=8,
+            short.ids.shape[1], n_top, tile(n_chunks), block, 512, num_warps=8, **chained(),
         )  # fmt: skip
     return chosen, ranks, top_ids, top
 
@@ -46,6 +46,7 @@ def logprobs(logits: Tensor, ids: Tensor, n_top: int) -> tuple[Tensor, Tensor, T
 @triton.jit
 def _count_ahead(logits_ptr, ids_ptr, ahead_ptr, vocab_size, n_chunks, chunk: tl.constexpr):
     """How many ids of a chunk come before the chosen one."""
+    follow()
     row = tl.program_id(0).to(tl.int64)
     c = tl.program_id(1)
     chosen = tl.load(ids_ptr + row)
@@ -61,6 +62,7 @@ def _finish(
     logits_ptr, ids_ptr, peaks_ptr, weights_ptr, ahead_ptr, sums_ptr, chosen_ptr, ranks_ptr, vocab_size, n_chunks,
     chunks: tl.constexpr, ways: tl.constexpr,
 ):  # fmt: skip
+    follow()
     row = tl.program_id(0).to(tl.int64)
     c = tl.arange(0, chunks)
     real = c < n_chunks
@@ -79,6 +81,7 @@ def _find_top(
     n_chunks, most, n_top, chunks: tl.constexpr, block: tl.constexpr, tile: tl.constexpr,
 ):  # fmt: skip
     """Collects the keys of the first n_top ids, then sorts them."""
+    follow()
     row = tl.program_id(0).to(tl.int64)
     logits_ptr += row * vocab_size
     list_ptr += row * most

@@ -7,10 +7,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from gristmill.ops.triton.activation import swiglu
-from gristmill.ops.triton.linear import FEW, finished, multiply_tiles
-from gristmill.ops.triton.moe_route import Routes, route
-from gristmill.ops.triton.quantized import FLOAT, INT8_ROWS, Q4_0, Matrix
+from gristmill.ops.triton.activation import swiglu, swiglu_of
+from gristmill.ops.triton.common import cdiv, chained, follow
+from gristmill.ops.triton.linear_tiles import FEW, finished, multiply_tiles
+from gristmill.ops.triton.linear_vector import blocks, multiply_vector
+from gristmill.ops.triton.moe_route import Routes, choose, route
+from gristmill.ops.triton.quantized import Matrix, scales_in_row
 
 
 def moe(
@@ -25,16 +27,38 @@ def moe(
     """float32 [T, d_model]: for each row of x [T, d_model] the softmax-weighted sum over the n_active experts with the
     highest router logits [T, E]. Hidden activations are of dtype, or float32.
 
-    A token has the same bits beside any others, in steps of up to 64 tokens, and in longer ones.
+    A token has the same bits beside any others in steps of 2 to 64 tokens, and in longer ones.
     """
     n_tokens = len(x)
     if n_tokens == 0:
         return torch.empty((0, down.rows), dtype=torch.float32, device=x.device)
-    routes = route(router, n_active, 16 if n_tokens <= FEW else 64)
+    if n_tokens == 1:
+        return _one_token(x.contiguous(), router, gate_up, down, n_active, limit, dtype or torch.float32)
+    routes = route(router, n_active, 16 if n_tokens <= FEW else 128)
     hidden = swiglu(_each_expert(x.contiguous(), gate_up, routes, n_active), limit, dtype)
     of_experts = _each_expert(hidden, down, routes, 1)  # [T * n_active, d_model]
     y = torch.empty((n_tokens, down.rows), dtype=torch.float32, device=x.device)
-    _combine[(n_tokens, triton.cdiv(down.rows, 512))](y, of_experts, routes.weights, down.rows, n_active, 512)
+    _combine[(n_tokens, cdiv(down.rows, 512))](y, of_experts, routes.weights, down.rows, n_active, 512, **chained())
+    return y
+
+
+def _one_token(
+    x: Tensor, router: Tensor, gate_up: Matrix, down: Matrix, n_active: int, limit: float, dtype: torch.dtype
+) -> Tensor:
+    """Its experts' weights are read once each, and nothing has to be sorted."""
+    chosen, weights = choose(router, n_active)
+    hidden = torch.empty((n_active, gate_up.rows // 2), dtype=dtype, device=x.device)
+    y = torch.empty((1, down.rows), dtype=torch.float32, device=x.device)
+    block_rows, block_k, n_warps = blocks(gate_up)
+    _expert_gates[(cdiv(hidden.shape[1], block_rows), n_active)](
+        hidden, x, gate_up.codes, gate_up.scales, gate_up.bias, chosen, hidden.shape[1], gate_up.cols, gate_up.n_stored,
+        limit, gate_up.kind, block_rows, block_k, limit != 0, num_warps=n_warps, **chained(),
+    )  # fmt: skip
+    block_rows, block_k, n_warps = blocks(down)
+    _expert_sums[(cdiv(down.rows, block_rows),)](
+        y, hidden, down.codes, down.scales, down.bias, chosen, weights, down.rows, down.cols, down.n_stored, n_active,
+        down.kind, block_rows, block_k, num_warps=n_warps, **chained(),
+    )  # fmt: skip
     return y
 
 
@@ -42,30 +66,61 @@ def _each_expert(x: Tensor, w: Matrix, routes: Routes, n_shared: int) -> Tensor:
     """float32 [assignments, rows]: of each assignment, its expert times row (assignment / n_shared) of x."""
     y = torch.empty((routes.weights.numel(), w.rows), dtype=torch.float32, device=x.device)
     n_tiles = len(routes.tile_experts)
-    tile = len(routes.order) // n_tiles
-    block_k = 32 if w.two_in_a_byte else 64
-    grid = (triton.cdiv(w.rows, 64), n_tiles)
-    _expert_tiles[grid](
-        y,
-        x,
-        w.codes,
-        w.scales,
-        w.bias,
-        routes.order,
-        routes.tile_experts,
-        w.rows,
-        w.cols,
-        w.n_stored,
-        n_shared,
-        w.kind,
-        64,
-        tile,
-        block_k,
-        w.dot_type,
-        num_warps=4,
-        num_stages=4,
-    )
+    block_t = len(routes.order) // n_tiles
+    block_rows, block_k, n_stages = (64, 128, 3) if block_t == 16 else (128, 64, 3 if w.scales is None else 4)
+    if w.two_in_a_byte or w.codes.dtype == torch.float32:
+        block_k //= 2
+    _expert_tiles[(cdiv(w.rows, block_rows), n_tiles)](
+        y, x, w.codes, w.scales, w.bias, routes.order, routes.tile_experts, w.rows, w.cols, w.n_stored, n_shared,
+        w.kind, block_rows, block_t, block_k, w.dot_type, num_warps=block_rows // 16, num_stages=n_stages, **chained(),
+    )  # fmt: skip
     return y
+
+
+@triton.jit
+def _expert_gates(
+    hidden, x, codes, scales, bias, chosen, n_rows, n_cols: tl.constexpr, n_stored: tl.constexpr, limit,
+    KIND: tl.constexpr, R: tl.constexpr, K: tl.constexpr, LIMITED: tl.constexpr,
+):  # fmt: skip
+    """hidden [N, rows] of one token and each of its N experts, which have 2 rows each."""
+    follow()
+    i = tl.program_id(1)
+    first = tl.load(chosen + i).to(tl.int64) * 2 * n_rows
+    codes += first * n_stored
+    if scales is not None:
+        scales += first * scales_in_row(n_stored, KIND)
+    if bias is not None:
+        bias += first
+    r = tl.program_id(0) * R + tl.arange(0, R)
+    inside = r < n_rows
+    gates, ups = multiply_vector(x, codes, scales, r, inside, n_rows, n_cols, n_stored, KIND, R, K, True)
+    gates = finished(gates[:, None], scales, bias, r, inside, KIND)
+    ups = finished(ups[:, None], scales, bias, n_rows + r, inside, KIND)
+    values = swiglu_of(gates, ups, limit, LIMITED)
+    tl.store(hidden + i * n_rows + r[:, None], values.to(hidden.dtype.element_ty), mask=inside[:, None])
+
+
+@triton.jit
+def _expert_sums(
+    y, hidden, codes, scales, bias, chosen, weights, n_rows, n_cols: tl.constexpr, n_stored: tl.constexpr,
+    N: tl.constexpr, KIND: tl.constexpr, R: tl.constexpr, K: tl.constexpr,
+):  # fmt: skip
+    """y [rows] of one token: the weighted sum over its N experts, the likeliest first."""
+    follow()
+    r = tl.program_id(0) * R + tl.arange(0, R)
+    inside = r < n_rows
+    total = tl.zeros((R, 1), tl.float32)
+    for i in range(N):
+        first = tl.load(chosen + i).to(tl.int64) * n_rows
+        own_codes, own_scales, own_bias = codes + first * n_stored, scales, bias
+        if scales is not None:
+            own_scales = scales + first * scales_in_row(n_stored, KIND)
+        if bias is not None:
+            own_bias = bias + first
+        x = hidden + i * n_cols
+        sums, _none = multiply_vector(x, own_codes, own_scales, r, inside, n_rows, n_cols, n_stored, KIND, R, K, False)
+        total += tl.load(weights + i) * finished(sums[:, None], own_scales, own_bias, r, inside, KIND)
+    tl.store(y + r[:, None], total, mask=inside[:, None])
 
 
 @triton.jit
@@ -87,21 +142,19 @@ def _expert_tiles(
     K: tl.constexpr,
     TYPE: tl.constexpr,
 ):
+    follow()
     tile = tl.program_id(1)
-    expert = tl.load(tile_experts + tile).to(tl.int64)
+    expert = tl.load(tile_experts + tile)
     if expert >= 0:
         a = tl.load(order + tile * T + tl.arange(0, T))
         r = tl.program_id(0) * R + tl.arange(0, R)
         r_inside, a_inside = r < n_rows, a >= 0
-        codes += expert * n_rows * n_stored
-        if KIND == INT8_ROWS:
-            scales += expert * n_rows
-        elif KIND >= Q4_0:
-            scales += expert * n_rows * (n_stored // 16)
-        elif KIND != FLOAT:
-            scales += expert * n_rows * (n_stored // 32)
+        first = expert.to(tl.int64) * n_rows
+        codes += first * n_stored
+        if scales is not None:
+            scales += first * scales_in_row(n_stored, KIND)
         if bias is not None:
-            bias += expert * n_rows
+            bias += first
         sums = multiply_tiles(
             x, a // SHARED, a_inside, codes, scales, r, r_inside, n_cols, n_stored, 0, n_stored, KIND, R, T, K, TYPE
         )
@@ -113,6 +166,7 @@ def _expert_tiles(
 @triton.jit
 def _combine(y, of_experts, weights, n_cols, N: tl.constexpr, BLOCK: tl.constexpr):
     """The weighted sum of each token's N rows, the likeliest expert's first."""
+    follow()
     t = tl.program_id(0).to(tl.int64)
     k = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     total = tl.zeros((BLOCK,), tl.float32)

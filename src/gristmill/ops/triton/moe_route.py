@@ -12,6 +12,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from gristmill.ops.triton.common import chained, follow
+
 
 @dataclass(frozen=True, slots=True)
 class Routes:
@@ -25,27 +27,34 @@ class Routes:
     tile_experts: Tensor
 
 
-def route(router: Tensor, n_active: int, tile: int) -> Routes:
-    """Of router logits float32 [T, E], the n_active highest (of equal ones the first) and their softmax."""
+def choose(router: Tensor, n_active: int) -> tuple[Tensor, Tensor]:
+    """Of router logits float32 [T, E]: the n_active highest (of equal ones the first), int32 [T, n_active], and their
+    softmax, float32 [T, n_active]."""
     n_tokens, n_experts = router.shape
-    device, n = router.device, n_tokens * n_active
-    chosen = torch.empty((n_tokens, n_active), dtype=torch.int32, device=device)
-    weights = torch.empty((n_tokens, n_active), dtype=torch.float32, device=device)
-    block = triton.next_power_of_2(n_experts)
-    _choose[(n_tokens,)](
-        chosen, weights, router, n_experts, n_active, triton.next_power_of_2(n_active), block, num_warps=1
-    )
+    chosen = torch.empty((n_tokens, n_active), dtype=torch.int32, device=router.device)
+    weights = torch.empty((n_tokens, n_active), dtype=torch.float32, device=router.device)
+    blocks = triton.next_power_of_2(n_active), triton.next_power_of_2(n_experts)
+    _choose[(n_tokens,)](chosen, weights, router, n_experts, n_active, *blocks, num_warps=1, **chained())
+    return chosen, weights
+
+
+def route(router: Tensor, n_active: int, tile: int) -> Routes:
+    """Of router logits float32 [T, E]."""
+    (n_tokens, n_experts), device = router.shape, router.device
+    n, block = n_tokens * n_active, triton.next_power_of_2(n_experts)
+    chosen, weights = choose(router, n_active)
     counts = torch.empty(n_experts, dtype=torch.int32, device=device)
-    _count[(n_experts,)](counts, chosen, n, 1024, num_warps=4)
+    _count[(n_experts,)](counts, chosen, n, 1024, num_warps=4, **chained())
     n_tiles = min(n, n_experts + n // tile)  # each expert may leave one unfilled
     order = torch.full((n_tiles * tile,), -1, dtype=torch.int32, device=device)
     tile_experts = torch.full((n_tiles,), -1, dtype=torch.int32, device=device)
-    _place[(n_experts,)](order, tile_experts, counts, chosen, n, n_experts, block, tile, 1024, num_warps=4)
+    _place[(n_experts,)](order, tile_experts, counts, chosen, n, n_experts, block, tile, 1024, num_warps=4, **chained())
     return Routes(weights, order, tile_experts)
 
 
 @triton.jit
 def _choose(chosen, weights, router, n_experts, N: tl.constexpr, N_BLOCK: tl.constexpr, E: tl.constexpr):
+    follow()
     t = tl.program_id(0)
     e = tl.arange(0, E)
     left = tl.load(router + t * n_experts + e, mask=e < n_experts, other=float("-inf"))
@@ -63,6 +72,7 @@ def _choose(chosen, weights, router, n_experts, N: tl.constexpr, N_BLOCK: tl.con
 @triton.jit(do_not_specialize=["n"])
 def _count(counts, chosen, n, BLOCK: tl.constexpr):
     """Assignments of each expert, one a program."""
+    follow()
     expert = tl.program_id(0)
     total = 0
     for begin in range(0, n, BLOCK):
@@ -74,6 +84,7 @@ def _count(counts, chosen, n, BLOCK: tl.constexpr):
 @triton.jit(do_not_specialize=["n"])
 def _place(order, tile_experts, counts, chosen, n, n_experts, E: tl.constexpr, TILE: tl.constexpr, BLOCK: tl.constexpr):
     """One expert's assignments in their order, from the tile on that follows those of the experts before."""
+    follow()
     expert = tl.program_id(0)
     e = tl.arange(0, E)
     n_tiles = (tl.load(counts + e, mask=e < n_experts, other=0) + TILE - 1) // TILE

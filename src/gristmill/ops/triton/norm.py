@@ -6,7 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
-from gristmill.ops.triton.common import tile
+from gristmill.ops.triton.common import chained, follow, let_next_begin, tile, wait_for_last
 
 Tensor = torch.Tensor
 
@@ -33,7 +33,7 @@ def add(x: Tensor, y: Tensor) -> Tensor:
     total = torch.empty_like(x)
     n, block = x.numel(), 1024
     if n:
-        _add[(triton.cdiv(n, block),)](x, y, total, n, block, num_warps=4)
+        _add[(triton.cdiv(n, block),)](x, y, total, n, block, num_warps=4, **chained())
     return total
 
 
@@ -41,25 +41,30 @@ def _launch(x: Tensor, y: Tensor | None, weight: Tensor, eps: float, total: Tens
     n_rows, width = x.shape
     block = tile(width)
     if n_rows:
-        _rms_norm[(n_rows,)](x, y, weight, total, normed, eps, width, block, num_warps=min(16, max(1, block // 512)))
+        _rms_norm[(n_rows,)](
+            x, y, weight, total, normed, eps, width, block, num_warps=min(16, max(1, block // 512)), **chained()
+        )
 
 
 @triton.jit
 def _rms_norm(x_ptr, y_ptr, weight_ptr, total_ptr, normed_ptr, eps, width: tl.constexpr, block: tl.constexpr):
+    let_next_begin()
     columns = tl.arange(0, block)
     inside = columns < width
+    weight = tl.load(weight_ptr + columns, mask=inside, other=0.0).to(tl.float32)
+    wait_for_last()
     at = tl.program_id(0).to(tl.int64) * width + columns
     x = tl.load(x_ptr + at, mask=inside, other=0.0).to(tl.float32)
     if y_ptr is not None:
         x += tl.load(y_ptr + at, mask=inside, other=0.0).to(tl.float32)
         tl.store(total_ptr + at, x.to(total_ptr.dtype.element_ty), mask=inside)
-    weight = tl.load(weight_ptr + columns, mask=inside, other=0.0).to(tl.float32)
     normed = x / tl.sqrt(tl.sum(x * x) / width + eps) * weight
     tl.store(normed_ptr + at, normed.to(normed_ptr.dtype.element_ty), mask=inside)
 
 
 @triton.jit
 def _add(x_ptr, y_ptr, total_ptr, n, block: tl.constexpr):
+    follow()
     at = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
     total = tl.load(x_ptr + at, mask=at < n).to(tl.float32) + tl.load(y_ptr + at, mask=at < n).to(tl.float32)
     tl.store(total_ptr + at, total.to(total_ptr.dtype.element_ty), mask=at < n)

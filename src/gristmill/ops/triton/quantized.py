@@ -13,6 +13,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from gristmill.ops.triton.common import INTERPRETED, chained, follow
+from gristmill.ops.triton.unpack import eight_bits, four_bits
+
 FLOAT = tl.constexpr(0)
 INT8_ROWS = tl.constexpr(1)
 Q8_0 = tl.constexpr(2)
@@ -22,7 +25,7 @@ MXFP4 = tl.constexpr(4)
 GROUP = 32
 """Columns that share a scale."""
 
-INTERPRETED = bool(triton.knobs.runtime.interpret)
+_INTERPRETED = tl.constexpr(INTERPRETED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,26 +89,28 @@ def load_codes(codes, r, k, inside, n_stored):
 
 @triton.jit
 def load_scales(scales, r, group, inside, n_groups, KIND: tl.constexpr):
-    """float32 [R, G] of rows r [R] and groups [G]; MXFP4's are halved, as its codes are doubled."""
+    """[R, G] of rows r [R] and groups [G], float32; MXFP4's are bfloat16, and halved, as its codes are doubled."""
     s = tl.load(scales + r[:, None] * n_groups + group[None, :], mask=inside, other=0)
     if KIND == MXFP4:
         s = s.to(tl.int32)
-        bits = tl.where(s < 2, 0x200000 << s, (s - 1) << 23)  # 2^(s - 128), subnormal for the smallest two
-        return bits.to(tl.float32, bitcast=True)
+        bits = tl.where(s < 2, 0x20 << s, (s - 1) << 7)  # 2^(s - 128), subnormal for the smallest two
+        if _INTERPRETED:  # it knows no such bfloat16
+            return (bits << 16).to(tl.float32, bitcast=True)
+        else:
+            return bits.to(tl.int16).to(tl.bfloat16, bitcast=True)
     else:
         return s.to(tl.float32)
 
 
 @triton.jit
-def four_bits(nibbles, KIND: tl.constexpr):
-    """float32 of 4-bit codes: minus 8, or e2m1 doubled (0, 1, 2, 3, 4, 6, 8, 12 and their negatives)."""
-    n = nibbles.to(tl.int32)
-    if KIND == Q4_0:
-        return (n - 8).to(tl.float32)
+def scales_in_row(n_stored, KIND: tl.constexpr):
+    """How many scales a row has."""
+    if KIND == INT8_ROWS:
+        return 1
+    elif KIND == Q8_0:
+        return n_stored // 32
     else:
-        size, exponent = n & 1, (n >> 1) & 3
-        size = tl.where(exponent > 0, (size + 2) << tl.maximum(exponent - 1, 0), size)
-        return tl.where(n >= 8, -size, size).to(tl.float32)
+        return n_stored // 16
 
 
 @triton.jit
@@ -116,30 +121,37 @@ def scaled(values, s, R: tl.constexpr, K: tl.constexpr):
 
 
 @triton.jit
-def plain_tile(codes, scales, r, r_inside, k0, n_stored, KIND: tl.constexpr, R: tl.constexpr, K: tl.constexpr):
-    """[R, K] numbers of stored columns k0 .. k0 + K of a matrix with one column a code. INT8_ROWS is left unscaled."""
+def plain_tile(
+    codes, scales, r, r_inside, k0, n_stored, KIND: tl.constexpr, R: tl.constexpr, K: tl.constexpr, TYPE: tl.constexpr
+):  # fmt: skip
+    """[R, K] numbers of stored columns k0 .. k0 + K of a matrix with one column a code. INT8_ROWS is left unscaled, and
+    of TYPE; floats are left as they are."""
     k = k0 + tl.arange(0, K)
     tile = load_codes(codes, r, k, r_inside[:, None] & (k < n_stored)[None, :], n_stored)
     if KIND == Q8_0:
         group = k0 // 32 + tl.arange(0, K // 32)
         n_groups = n_stored // 32
         s = load_scales(scales, r, group, r_inside[:, None] & (group < n_groups)[None, :], n_groups, KIND)
-        return scaled(tile.to(tl.float32), s, R, K)
+        return scaled(eight_bits(tile, tl.float32), s, R, K)
+    elif KIND == INT8_ROWS:
+        return eight_bits(tile, TYPE)
     else:
         return tile
 
 
 @triton.jit
 def paired_tiles(codes, scales, r, r_inside, k0, n_stored, KIND: tl.constexpr, R: tl.constexpr, K: tl.constexpr):
-    """Two tiles float32 [R, K] of bytes k0 .. k0 + K: what the low bits hold, and the high ones."""
+    """Two tiles [R, K] of bytes k0 .. k0 + K: what the low bits hold, and the high ones. Float32; of MXFP4 bfloat16, in
+    which its numbers are exact."""
     k = k0 + tl.arange(0, K)
     pairs = load_codes(codes, r, k, r_inside[:, None] & (k < n_stored)[None, :], n_stored)
     pair = k0 // 32 + tl.arange(0, K // 32)
     n_groups = n_stored // 16
     inside = r_inside[:, None] & (2 * pair < n_groups)[None, :]
-    low = load_scales(scales, r, 2 * pair, inside, n_groups, KIND)
-    high = load_scales(scales, r, 2 * pair + 1, inside, n_groups, KIND)
-    return scaled(four_bits(pairs & 15, KIND), low, R, K), scaled(four_bits(pairs >> 4, KIND), high, R, K)
+    low_scales = load_scales(scales, r, 2 * pair, inside, n_groups, KIND)
+    high_scales = load_scales(scales, r, 2 * pair + 1, inside, n_groups, KIND)
+    low, high = four_bits(pairs, KIND == MXFP4, low_scales.dtype)
+    return scaled(low, low_scales, R, K), scaled(high, high_scales, R, K)
 
 
 @triton.jit
@@ -154,12 +166,13 @@ def rows(table: Matrix, indices: Tensor) -> Tensor:
     y = torch.empty((len(indices), table.cols), dtype=torch.float32, device=table.codes.device)
     block = 1024 if table.n_stored >= 1024 else triton.next_power_of_2(max(32, table.n_stored))
     grid = (len(indices), triton.cdiv(table.n_stored, block))
-    _rows[grid](y, indices, table.codes, table.scales, table.n_stored, table.cols, table.kind, block)
+    _rows[grid](y, indices, table.codes, table.scales, table.n_stored, table.cols, table.kind, block, **chained())
     return y
 
 
 @triton.jit
 def _rows(y, indices, codes, scales, n_stored, n_cols, KIND: tl.constexpr, BLOCK: tl.constexpr):
+    follow()
     t = tl.program_id(0).to(tl.int64)
     r = tl.load(indices + t).to(tl.int64) + tl.zeros((1,), tl.int64)
     every = r >= 0
@@ -170,7 +183,7 @@ def _rows(y, indices, codes, scales, n_stored, n_cols, KIND: tl.constexpr, BLOCK
         tl.store(y + t * n_cols + k[None, :], low, mask=(k < n_cols)[None, :])
         tl.store(y + t * n_cols + k[None, :] + 32, high, mask=(k + 32 < n_cols)[None, :])
     else:
-        tile = plain_tile(codes, scales, r, every, k0, n_stored, KIND, 1, BLOCK).to(tl.float32)
+        tile = plain_tile(codes, scales, r, every, k0, n_stored, KIND, 1, BLOCK, tl.float32).to(tl.float32)
         if KIND == INT8_ROWS:
             tile = tile * tl.load(scales + r)[:, None]
         k = k0 + tl.arange(0, BLOCK)

@@ -6,7 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
-from gristmill.ops.triton.common import tile
+from gristmill.ops.triton.common import chained, follow, tile
 
 Tensor = torch.Tensor
 
@@ -19,12 +19,13 @@ def rope_angles(positions: Tensor, inv_freq: Tensor, scale: float) -> tuple[Tens
     n_tokens, half = len(positions), len(inv_freq)
     cos, sin = (torch.empty((n_tokens, half), dtype=torch.float32, device=positions.device) for _ in range(2))
     if n_tokens:
-        _angles[(n_tokens,)](positions, inv_freq, cos, sin, scale, half, tile(half), num_warps=1)
+        _angles[(n_tokens,)](positions, inv_freq, cos, sin, scale, half, tile(half), num_warps=1, **chained())
     return cos, sin
 
 
 @triton.jit
 def _angles(positions_ptr, inv_freq_ptr, cos_ptr, sin_ptr, scale, half: tl.constexpr, block: tl.constexpr):
+    follow()
     token = tl.program_id(0)
     dims = tl.arange(0, block)
     inside = dims < half

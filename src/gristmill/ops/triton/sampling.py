@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 from gristmill.ops.triton.adjust import adjust
-from gristmill.ops.triton.common import tile
+from gristmill.ops.triton.common import chained, follow, tile
 from gristmill.ops.triton.random import uniform
 from gristmill.ops.triton.search import above_keys, head_end, key_of, lowest_key, read, weight_from
 from gristmill.ops.triton.survey import CHUNK, WAYS, greedy, row_peak, shortlist, survey, weight_of
@@ -34,7 +34,7 @@ def sample(logits: Tensor, batch: Batch) -> Tensor:
     _choose[(n_rows,)](
         logits, batch.temperature, batch.top_k, batch.top_p, batch.seeds, batch.next_positions, seen.peaks,
         seen.bests, seen.weights, short.ids, short.sizes, short.lows, short.heads, chosen, vocab_size,
-        n_chunks, short.ids.shape[1], tile(n_chunks), CHUNK, WAYS, 512, num_warps=8,
+        n_chunks, short.ids.shape[1], tile(n_chunks), CHUNK, WAYS, 512, num_warps=8, **chained(),
     )  # fmt: skip
     return chosen
 
@@ -45,6 +45,7 @@ def _choose(
     list_ptr, sizes_ptr, lows_ptr, heads_ptr, chosen_ptr, vocab_size, n_chunks, most, chunks: tl.constexpr,
     chunk: tl.constexpr, ways: tl.constexpr, tile: tl.constexpr,
 ):  # fmt: skip
+    follow()
     row = tl.program_id(0).to(tl.int64)
     logits_ptr += row * vocab_size
     list_ptr += row * most

@@ -13,7 +13,7 @@ import torch
 import triton
 import triton.language as tl
 
-from gristmill.ops.triton.common import cdiv, tile
+from gristmill.ops.triton.common import cdiv, chained, follow, tile
 
 Tensor = torch.Tensor
 
@@ -63,10 +63,10 @@ def survey(logits: Tensor, temperature: Tensor | None, top_k: Tensor | None, min
     counts = torch.empty((n_rows, n_chunks, WAYS), dtype=torch.int32, device=device)
     weights = torch.empty(counts.shape, dtype=torch.float32, device=device)
     grid = (n_rows, n_chunks)
-    _find_peaks[grid](logits, peaks, bests, vocab_size, n_chunks, CHUNK, num_warps=4)
+    _find_peaks[grid](logits, peaks, bests, vocab_size, n_chunks, CHUNK, num_warps=4, **chained())
     _tabulate[grid](
         logits, temperature, top_k, min_p, peaks, thresholds, counts, weights, vocab_size, n_chunks, tile(n_chunks),
-        CHUNK, _SLICE, WAYS, num_warps=4,
+        CHUNK, _SLICE, WAYS, num_warps=4, **chained(),
     )  # fmt: skip
     return Survey(peaks, bests, thresholds, counts, weights)
 
@@ -84,9 +84,11 @@ def shortlist(
     each = top_k if isinstance(top_k, torch.Tensor) else None
     _plan[(n_rows,)](
         temperature, each, top_p, seen.thresholds, seen.counts, seen.weights, sizes, lows, heads, befores,
-        n_chunks, top_k if each is None else 0, most, tile(n_chunks), WAYS, num_warps=4,
+        n_chunks, top_k if each is None else 0, most, tile(n_chunks), WAYS, num_warps=4, **chained(),
     )  # fmt: skip
-    _list[(n_rows, n_chunks)](logits, sizes, lows, befores, ids, vocab_size, n_chunks, most, CHUNK, num_warps=4)
+    _list[(n_rows, n_chunks)](
+        logits, sizes, lows, befores, ids, vocab_size, n_chunks, most, CHUNK, num_warps=4, **chained()
+    )
     return Shortlist(ids, sizes, lows, heads)
 
 
@@ -109,6 +111,7 @@ def row_peak(peaks_ptr, row, n_chunks, chunks: tl.constexpr):
 
 @triton.jit
 def _find_peaks(logits_ptr, peaks_ptr, bests_ptr, vocab_size, n_chunks, chunk: tl.constexpr):
+    follow()
     row = tl.program_id(0).to(tl.int64)
     c = tl.program_id(1)
     ids = c * chunk + tl.arange(0, chunk)
@@ -124,6 +127,7 @@ def _tabulate(
     logits_ptr, temperature_ptr, top_k_ptr, min_p_ptr, peaks_ptr, thresholds_ptr, counts_ptr, weights_ptr, vocab_size,
     n_chunks, chunks: tl.constexpr, chunk: tl.constexpr, width: tl.constexpr, ways: tl.constexpr,
 ):  # fmt: skip
+    follow()
     row = tl.program_id(0).to(tl.int64)
     c = tl.program_id(1)
     peak = row_peak(peaks_ptr, row, n_chunks, chunks)
@@ -161,6 +165,7 @@ def _plan(
     befores_ptr, n_chunks, top_k, most: tl.constexpr, chunks: tl.constexpr, ways: tl.constexpr,
 ):  # fmt: skip
     """Finds the highest threshold that leaves enough, and where each chunk's ids that reach it are to be listed."""
+    follow()
     row = tl.program_id(0).to(tl.int64)
     tl.store(sizes_ptr + row, 0)
     if top_k_ptr is not None:
@@ -194,6 +199,7 @@ def _plan(
 def _list(
     logits_ptr, sizes_ptr, lows_ptr, befores_ptr, ids_ptr, vocab_size, n_chunks, most: tl.constexpr, chunk: tl.constexpr
 ):
+    follow()
     row = tl.program_id(0).to(tl.int64)
     c = tl.program_id(1)
     if tl.load(sizes_ptr + row) <= 0:
