@@ -31,7 +31,8 @@ class Bounds:
 
     def look_at(self, arguments: Any) -> None:
         """Of a launch. Empty tensors have no memory."""
-        storages = [a.untyped_storage() for a in arguments if hasattr(a, "untyped_storage")]
+        tensors = [getattr(a, "base", a) for a in arguments]  # a descriptor's too
+        storages = [a.untyped_storage() for a in tensors if hasattr(a, "untyped_storage")]
         places = sorted({(s.data_ptr(), s.data_ptr() + s.nbytes()) for s in storages if s.nbytes()})
         self.begins, self.ends = (np.array([0, *ends], np.int64) for ends in zip(*places, strict=True))
 

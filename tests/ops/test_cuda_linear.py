@@ -18,8 +18,9 @@ from gristmill.formats.qtypes import QType
 from gristmill.formats.quantize import quantize_at_load
 from gristmill.formats.quantize_rows import RowQuantizer
 from gristmill.ops.reference import ReferenceOps
+from gristmill.ops.triton import linear_prompt
 from gristmill.ops.triton.common import INTERPRETED
-from gristmill.ops.triton.linear import linear
+from gristmill.ops.triton.linear import gated_linear, linear
 from gristmill.ops.triton.quantized import Matrix, rows
 from gristmill.ops.triton.quantized_layout import has_kernel, matrix_of
 
@@ -53,6 +54,33 @@ def test_linear(qtype: QType, n_tokens: int) -> None:
     bias = rng.normal(size=89).astype(np.float32)
     expected = REFERENCE.linear(x, REFERENCE.put(weights, bias))
     assert worst(linear(on(x), put(weights, bias)), expected) < (EXACT if qtype in KEPT else 1e-2)
+
+
+@pytest.mark.parametrize(
+    "qtype", [QType.F32, QType.BF16, QType.INT8_ROWS, QType.Q8_0, QType.MXFP4], ids=lambda q: q.label
+)
+@pytest.mark.parametrize("n_tokens", [1, 5, 70, 300])
+@pytest.mark.parametrize("limit", [0.0, 7.0])
+def test_gated_linear(qtype: QType, n_tokens: int, limit: float) -> None:
+    """Rows and tokens that are no whole number of tiles; whole groups of 8 columns, which a card fetches by itself."""
+    rng = np.random.default_rng(n_tokens)
+    x = rng.normal(size=(n_tokens, 288)).astype(np.float32)
+    gate, up = random_weight(qtype, (150, 288), 1), random_weight(qtype, (150, 288), 2)
+    bias = rng.normal(size=300).astype(np.float32)
+    expected = REFERENCE.gated_linear(x, REFERENCE.put([gate, up], bias), limit)
+    actual = gated_linear(on(x), put([gate, up], bias), limit, torch.float32)
+    assert worst(actual, expected) < 3 * EXACT
+
+
+@pytest.mark.parametrize("qtype", [QType.BF16, QType.INT8_ROWS, QType.Q8_0, QType.MXFP4], ids=lambda q: q.label)
+@pytest.mark.parametrize("sizes", [(256, 128, 8), (128, 128, 8), (128, 64, 4)])
+def test_prompts_of_bfloat16(qtype: QType, sizes: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which a card multiplies as they are, in tiles of every size."""
+    monkeypatch.setattr(linear_prompt, "_tile_sizes", lambda *_: sizes)
+    weight, rng = random_weight(qtype, (150, 96), 1), np.random.default_rng(0)
+    x = torch.from_numpy(rng.normal(size=(300, 96)).astype(np.float32)).to(torch.bfloat16)
+    expected = REFERENCE.linear(x.float().numpy(), REFERENCE.put([weight]))
+    assert worst(linear(x.to(DEVICE), put([weight])), expected) < 1e-2
 
 
 @pytest.mark.parametrize("qtype", [QType.BF16, QType.INT8_ROWS, QType.Q8_0, QType.MXFP4], ids=lambda q: q.label)

@@ -1,7 +1,11 @@
-"""x W^T of many tokens and 16-bit floats, on cards that fetch whole tiles by themselves (Hopper's "TMA")."""
+"""x W^T of many tokens in 16-bit floats, on cards that fetch whole tiles by themselves (Hopper's "TMA").
+
+A matrix of another type is unpacked into memory first, which costs little beside many tokens.
+"""
 
 from __future__ import annotations
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -9,7 +13,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from gristmill.ops.triton.activation import swiglu_of
 from gristmill.ops.triton.common import INTERPRETED, cdiv, chained, dot, follow, is_roomy
-from gristmill.ops.triton.quantized import FLOAT, Matrix
+from gristmill.ops.triton.quantized import INT8_ROWS, Matrix, unpacked
 
 _ENOUGH = 200
 """Tiles that keep a card busy."""
@@ -20,19 +24,20 @@ _TOGETHER = 8  # tiles of rows whose programs run side by side, so that what the
 
 def fits(x: Tensor, w: Matrix) -> bool:
     """Whether `multiply` is for them."""
-    floats = w.kind == FLOAT.value and x.dtype == w.codes.dtype and (x.element_size() == 2 or INTERPRETED)
-    return floats and w.cols % 8 == 0 and is_roomy()  # rows of whole 16 bytes
+    narrow = INTERPRETED or (x.element_size() == 2 and w.codes.dtype != torch.float32)
+    return narrow and w.cols % 8 == 0 and is_roomy()  # rows of whole 16 bytes
 
 
 def multiply(x: Tensor, w: Matrix, y: Tensor, gated: bool, limit: float) -> None:
     """x [T, cols] -> y [T, rows]; if gated [T, rows / 2], see `activation.swiglu`. A token's sums follow one order."""
     n_tokens, n_rows = len(x), y.shape[1]
     block_t, block_rows, n_warps = (128, 128, 8) if gated else _tile_sizes(n_tokens, n_rows)
+    numbers = w.codes[0] if w.codes.dtype == x.dtype else unpacked(w, x.dtype)
     x_tiles = TensorDescriptor.from_tensor(x, [block_t, _COLUMNS])
-    w_tiles = TensorDescriptor.from_tensor(w.codes[0], [block_rows, _COLUMNS])
+    w_tiles = TensorDescriptor.from_tensor(numbers, [block_rows, _COLUMNS])
     _multiply[(cdiv(n_tokens, block_t) * cdiv(n_rows, block_rows),)](
-        y, x_tiles, w_tiles, w.bias, n_tokens, n_rows, w.cols, limit, block_t, block_rows, _COLUMNS, _TOGETHER, gated,
-        limit != 0, num_warps=n_warps, num_stages=4, **chained(),
+        y, x_tiles, w_tiles, w.scales if w.kind == INT8_ROWS.value else None, w.bias, n_tokens, n_rows, w.cols, limit,
+        block_t, block_rows, _COLUMNS, _TOGETHER, gated, limit != 0, num_warps=n_warps, num_stages=4, **chained(),
     )  # fmt: skip
 
 
@@ -46,7 +51,8 @@ def _tile_sizes(n_tokens: int, n_rows: int) -> tuple[int, int, int]:
 
 @triton.jit(do_not_specialize=["n_tokens"])
 def _multiply(
-    y, x_tiles, w_tiles, bias, n_tokens, n_rows, n_cols, limit, T: tl.constexpr, R: tl.constexpr, K: tl.constexpr,
+    y, x_tiles, w_tiles, scales, bias, n_tokens, n_rows, n_cols, limit,
+    T: tl.constexpr, R: tl.constexpr, K: tl.constexpr,
     TOGETHER: tl.constexpr, GATED: tl.constexpr, LIMITED: tl.constexpr,
 ):  # fmt: skip
     follow()
@@ -65,11 +71,19 @@ def _multiply(
         if GATED:
             others = dot(x, w_tiles.load([n_rows + r0, k0]).T, others)
     t, r = t0 + tl.arange(0, T), r0 + tl.arange(0, R)
-    if bias is not None:
-        sums += tl.load(bias + r, mask=r < n_rows, other=0)[None, :]
+    sums = _finished(sums, scales, bias, r, r < n_rows)
     if GATED:
-        if bias is not None:
-            others += tl.load(bias + n_rows + r, mask=r < n_rows, other=0)[None, :]
+        others = _finished(others, scales, bias, n_rows + r, r < n_rows)
         sums = swiglu_of(sums, others, limit, LIMITED)
     at = y + t[:, None].to(tl.int64) * n_rows + r[None, :]
     tl.store(at, sums.to(y.dtype.element_ty), mask=(t < n_tokens)[:, None] & (r < n_rows)[None, :])
+
+
+@triton.jit
+def _finished(sums, scales, bias, r, inside):
+    """[T, R] with the rows' scales and bias."""
+    if scales is not None:
+        sums = sums * tl.load(scales + r, mask=inside, other=0)[None, :]
+    if bias is not None:
+        sums = sums + tl.load(bias + r, mask=inside, other=0)[None, :]
+    return sums

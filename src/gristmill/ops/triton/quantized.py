@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from gristmill.ops.triton.common import INTERPRETED, chained, follow
+from gristmill.ops.triton.common import INTERPRETED, cdiv, chained, follow, tile
 from gristmill.ops.triton.unpack import eight_bits, four_bits
 
 FLOAT = tl.constexpr(0)
@@ -163,10 +163,20 @@ def first_columns(k0, K: tl.constexpr):
 
 def rows(table: Matrix, indices: Tensor) -> Tensor:
     """float32 [T, cols]: rows `indices` (int32 [T]) of a matrix without experts, bias left out."""
-    y = torch.empty((len(indices), table.cols), dtype=torch.float32, device=table.codes.device)
-    block = 1024 if table.n_stored >= 1024 else triton.next_power_of_2(max(32, table.n_stored))
-    grid = (len(indices), triton.cdiv(table.n_stored, block))
-    _rows[grid](y, indices, table.codes, table.scales, table.n_stored, table.cols, table.kind, block, **chained())
+    return _rows_of(table, indices, len(indices), torch.float32)
+
+
+def unpacked(w: Matrix, dtype: torch.dtype) -> Tensor:
+    """All rows of a matrix without experts, [rows, cols], bias left out; those of INT8_ROWS without their scales."""
+    return _rows_of(w, None, w.rows, dtype)
+
+
+def _rows_of(table: Matrix, indices: Tensor | None, n_rows: int, dtype: torch.dtype) -> Tensor:
+    y = torch.empty((n_rows, table.cols), dtype=dtype, device=table.codes.device)
+    block = min(1024, tile(table.n_stored, 32))
+    _rows[(n_rows, cdiv(table.n_stored, block))](
+        y, indices, table.codes, table.scales, table.n_stored, table.cols, table.kind, block, **chained()
+    )
     return y
 
 
@@ -174,7 +184,9 @@ def rows(table: Matrix, indices: Tensor) -> Tensor:
 def _rows(y, indices, codes, scales, n_stored, n_cols, KIND: tl.constexpr, BLOCK: tl.constexpr):
     follow()
     t = tl.program_id(0).to(tl.int64)
-    r = tl.load(indices + t).to(tl.int64) + tl.zeros((1,), tl.int64)
+    r = t + tl.zeros((1,), tl.int64)
+    if indices is not None:
+        r = tl.load(indices + t).to(tl.int64) + tl.zeros((1,), tl.int64)
     every = r >= 0
     k0 = tl.program_id(1) * BLOCK
     if KIND >= Q4_0:
@@ -184,7 +196,8 @@ def _rows(y, indices, codes, scales, n_stored, n_cols, KIND: tl.constexpr, BLOCK
         tl.store(y + t * n_cols + k[None, :] + 32, high, mask=(k + 32 < n_cols)[None, :])
     else:
         tile = plain_tile(codes, scales, r, every, k0, n_stored, KIND, 1, BLOCK, tl.float32).to(tl.float32)
-        if KIND == INT8_ROWS:
-            tile = tile * tl.load(scales + r)[:, None]
+        if KIND == INT8_ROWS:  # noqa: SIM102 (known when the kernel is compiled)
+            if indices is not None:
+                tile = tile * tl.load(scales + r)[:, None]
         k = k0 + tl.arange(0, BLOCK)
         tl.store(y + t * n_cols + k[None, :], tile, mask=(k < n_cols)[None, :])
