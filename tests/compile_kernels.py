@@ -13,7 +13,6 @@ from sampling_batches import random_rows
 
 from gristmill.formats.qtypes import QType
 from gristmill.formats.quantize_rows import RowQuantizer
-from gristmill.ops.deferred import Normed, Sum
 from gristmill.ops.triton.advance import advance
 from gristmill.ops.triton.attention import attention
 from gristmill.ops.triton.kv import kv_layer, store_qkv
@@ -44,10 +43,6 @@ def matrices() -> None:
             x = torch.zeros(n_tokens, COLUMNS, dtype=torch.bfloat16)
             linear(x, w)
             gated_linear(x, w, 0.0, torch.bfloat16)
-        token = torch.zeros(1, COLUMNS)
-        for waiting in (token, Sum(token, token)):
-            linear(Normed(waiting, token[0], 1e-6), w)
-            gated_linear(Normed(waiting, token[0], 1e-6), w, 7.0, torch.bfloat16)
         rows(w, INTS[:64])
     for qtype in (QType.F32, QType.BF16, QType.INT8_ROWS, QType.Q8_0, QType.MXFP4):
         gate_up, down = put(qtype, 32, 128, COLUMNS), put(qtype, 32, COLUMNS, 64)

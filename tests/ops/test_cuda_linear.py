@@ -17,7 +17,6 @@ from gristmill.formats.dequantize import dequantize
 from gristmill.formats.qtypes import QType
 from gristmill.formats.quantize import quantize_at_load
 from gristmill.formats.quantize_rows import RowQuantizer
-from gristmill.ops.deferred import Normed, Sum
 from gristmill.ops.reference import ReferenceOps
 from gristmill.ops.triton import linear_prompt
 from gristmill.ops.triton.common import INTERPRETED
@@ -82,26 +81,6 @@ def test_prompts_of_bfloat16(qtype: QType, sizes: tuple[int, int, int], monkeypa
     x = torch.from_numpy(rng.normal(size=(300, 96)).astype(np.float32)).to(torch.bfloat16)
     expected = REFERENCE.linear(x.float().numpy(), REFERENCE.put([weight]))
     assert worst(linear(x.to(DEVICE), put([weight])), expected) < 1e-2
-
-
-@pytest.mark.parametrize("qtype", [QType.BF16, QType.INT8_ROWS, QType.Q4_0], ids=lambda q: q.label)
-def test_a_token_that_is_to_be_normed(qtype: QType) -> None:
-    """Alone, as a sum that nobody has made yet, and as one that is there."""
-    rng = np.random.default_rng(0)
-    x, plus = rng.normal(size=(2, 1, columns(qtype))).astype(np.float32)
-    weight, rows_of = rng.normal(size=columns(qtype)).astype(np.float32), random_weight(qtype, (70, columns(qtype)))
-    expected = REFERENCE.put([rows_of])
-    for added in (False, True):
-        normed = REFERENCE.rms_norm(x + plus if added else x, weight, 1e-2)
-        waiting = Sum(on(x), on(plus)) if added else on(x)
-        for _ in range(2):
-            actual = linear(Normed(waiting, on(weight), 1e-2), put([rows_of]))
-            assert worst(actual, REFERENCE.linear(normed, expected)) < 3 * EXACT
-            gated = gated_linear(Normed(waiting, on(weight), 1e-2), put([rows_of]), 0.0, torch.float32)
-            assert worst(gated, REFERENCE.gated_linear(normed, expected, 0.0)) < 3 * EXACT
-        if isinstance(waiting, Sum):
-            assert waiting.total is not None
-            np.testing.assert_array_equal(off(waiting.total), x + plus)
 
 
 @pytest.mark.parametrize("qtype", [QType.BF16, QType.INT8_ROWS, QType.Q8_0, QType.MXFP4], ids=lambda q: q.label)

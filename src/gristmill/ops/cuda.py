@@ -18,7 +18,7 @@ from torch import Tensor
 from gristmill.formats.checkpoint import Weight
 from gristmill.formats.quantize_rows import RowQuantizer
 from gristmill.ops.cpu import default_threads
-from gristmill.ops.deferred import Normed, Sum
+from gristmill.ops.deferred import Sum
 from gristmill.ops.interface import Arrays, Begun, Stack
 from gristmill.ops.triton import (
     advance,
@@ -26,7 +26,6 @@ from gristmill.ops.triton import (
     embedding,
     kv,
     linear,
-    linear_vector,
     logprobs,
     moe,
     norm,
@@ -119,8 +118,8 @@ class CudaOps:
             tensor = tensor.pin_memory()
         return tensor.to(self._device, non_blocking=True)
 
-    def get(self, array: Tensor | Sum[Tensor] | Normed[Tensor]) -> NDArray[Any]:
-        array = self._normed(array) if isinstance(array, Normed) else _total(array)
+    def get(self, array: Tensor | Sum[Tensor]) -> NDArray[Any]:
+        array = _total(array)
         values: NDArray[Any] = (array.float() if array.dtype is torch.bfloat16 else array).cpu().numpy()
         return values
 
@@ -152,26 +151,17 @@ class CudaOps:
     def embed(self, table: Matrix, tokens: Tensor) -> Tensor:
         return quantized.rows(table, tokens)
 
-    def linear(self, x: Tensor | Normed[Tensor], w: Matrix) -> Tensor:
+    def linear(self, x: Tensor, w: Matrix) -> Tensor:
         return linear.linear(x, w)
 
-    def rms_norm(self, x: Tensor | Sum[Tensor], weight: Tensor, eps: float) -> Tensor | Normed[Tensor]:
-        normed = Normed(x, weight, eps)
-        n_tokens, width = (x if isinstance(x, Tensor) else x.x).shape
-        return normed if n_tokens == 1 and linear_vector.can_norm(width) else self._normed(normed)
-
-    def _normed(self, normed: Normed[Tensor] | Tensor) -> Tensor:
-        if isinstance(normed, Tensor):
-            return normed
-        if normed.values is not None:
-            return normed.values
-        x, how = normed.x, (normed.weight, normed.eps, self._dtype)
-        if isinstance(x, Sum) and x.total is None:
-            total, normed.values = norm.add_rms_norm(x.x, x.y, *how)
-            x.is_now(total)
-        else:
-            normed.values = norm.rms_norm(_total(x), *how)
-        return normed.values
+    def rms_norm(self, x: Tensor | Sum[Tensor], weight: Tensor, eps: float) -> Tensor:
+        if isinstance(x, Tensor):
+            return norm.rms_norm(x, weight, eps, self._dtype)
+        if x.total is not None:
+            return norm.rms_norm(x.total, weight, eps, self._dtype)
+        total, normed = norm.add_rms_norm(x.x, x.y, weight, eps, self._dtype)
+        x.is_now(total)
+        return normed
 
     def add(self, x: Tensor | Sum[Tensor], y: Tensor | Sum[Tensor]) -> Sum[Tensor]:
         return Sum(_total(x), _total(y))
@@ -204,19 +194,11 @@ class CudaOps:
     ) -> Tensor:
         return attention.attention(q, kv_layer, batch, block_tables, window, sinks, self._dtype)
 
-    def gated_linear(self, x: Tensor | Normed[Tensor], w: Matrix, limit: float) -> Tensor:
+    def gated_linear(self, x: Tensor, w: Matrix, limit: float) -> Tensor:
         return linear.gated_linear(x, w, limit, self._dtype)
 
-    def moe(
-        self,
-        x: Tensor | Normed[Tensor],
-        router: Tensor,
-        gate_up: Matrix,
-        down: Matrix,
-        n_active: int,
-        limit: float,
-    ) -> Tensor:
-        return moe.moe(self._normed(x), router, gate_up, down, n_active, limit, self._dtype)
+    def moe(self, x: Tensor, router: Tensor, gate_up: Matrix, down: Matrix, n_active: int, limit: float) -> Tensor:
+        return moe.moe(x, router, gate_up, down, n_active, limit, self._dtype)
 
     def take_rows(self, x: Tensor | Sum[Tensor], rows: Tensor) -> Tensor:
         return embedding.take_rows(_total(x), rows)

@@ -10,22 +10,19 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gristmill.ops.deferred import Normed
 from gristmill.ops.triton import linear_prompt, linear_tiles, linear_vector
 from gristmill.ops.triton.activation import swiglu
 from gristmill.ops.triton.linear_tiles import FEW
 from gristmill.ops.triton.quantized import Matrix
 
 
-def linear(x: Tensor | Normed[Tensor], w: Matrix) -> Tensor:
-    """x [T, cols] -> float32 [T, rows]. w has no experts. One token may still have to be normed."""
-    if isinstance(x, Normed) or len(x) == 1:
-        y = torch.empty((1, w.rows), dtype=torch.float32, device=w.codes.device)
-        linear_vector.multiply(x, w, y, False, 0.0)
-        return y
+def linear(x: Tensor, w: Matrix) -> Tensor:
+    """x [T, cols] -> float32 [T, rows]. w has no experts."""
     x = x.contiguous()
     y = torch.empty((len(x), w.rows), dtype=torch.float32, device=x.device)
-    if len(x) > FEW and linear_prompt.fits(x, w):
+    if len(x) == 1:
+        linear_vector.multiply(x, w, y, False, 0.0)
+    elif len(x) > FEW and linear_prompt.fits(x, w):
         linear_prompt.multiply(x, w, y, False, 0.0)
     elif len(x):
         parts = linear_tiles.multiply(x, w)
@@ -35,15 +32,13 @@ def linear(x: Tensor | Normed[Tensor], w: Matrix) -> Tensor:
     return y
 
 
-def gated_linear(x: Tensor | Normed[Tensor], w: Matrix, limit: float, dtype: torch.dtype) -> Tensor:
+def gated_linear(x: Tensor, w: Matrix, limit: float, dtype: torch.dtype) -> Tensor:
     """`activation.swiglu` of `linear(x, w)`: [T, cols] -> [T, rows / 2] of dtype."""
-    if isinstance(x, Normed) or len(x) == 1:
-        y = torch.empty((1, w.rows // 2), dtype=dtype, device=w.codes.device)
-        linear_vector.multiply(x, w, y, True, limit)
-        return y
     x = x.contiguous()
     y = torch.empty((len(x), w.rows // 2), dtype=dtype, device=x.device)
-    if len(x) > FEW and linear_prompt.fits(x, w):
+    if len(x) == 1:
+        linear_vector.multiply(x, w, y, True, limit)
+    elif len(x) > FEW and linear_prompt.fits(x, w):
         linear_prompt.multiply(x, w, y, True, limit)
     elif len(x):
         parts = linear_tiles.multiply(x, w)

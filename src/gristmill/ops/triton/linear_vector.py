@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from gristmill.ops.deferred import Normed
 from gristmill.ops.triton.activation import swiglu_of
 from gristmill.ops.triton.common import INTERPRETED, cdiv, chained, let_next_begin, tile, wait_for_last
 from gristmill.ops.triton.linear_tiles import finished
@@ -27,29 +25,12 @@ LANE = tl.constexpr(8)
 """Neighbours in a row that one thread multiplies and adds before it looks at their scale."""
 
 
-def can_norm(width: int) -> bool:
-    """Whether `multiply` should take vectors of so many numbers that are still to be normed: it does that once for
-    every few rows, which is faster than another kernel as long as a vector weighs little beside them."""
-    return width <= 2048
-
-
-def multiply(x: Tensor | Normed[Tensor], w: Matrix, y: Tensor, gated: bool, limit: float) -> None:
-    """x [1, cols] -> y [1, rows]; if gated [1, rows / 2], see `activation.swiglu`. A sum that x waits for is made."""
-    n_rows, (block_rows, block_k, n_warps) = y.shape[1], blocks(w)
-    plus, weight, eps, total = None, None, 0.0, None
-    if isinstance(x, Normed):
-        block_rows, n_warps = (block_rows if INTERPRETED else 4 if gated else 8), 8
-        given, weight, eps = x.x, x.weight, x.eps
-        if isinstance(given, Tensor):
-            x = given
-        elif given.total is not None:
-            x = given.total
-        else:
-            x, plus, total = given.x, given.y, torch.empty_like(given.x)
-            given.is_now(total)
+def multiply(x: Tensor, w: Matrix, y: Tensor, gated: bool, limit: float) -> None:
+    """x [1, cols] -> y [1, rows]; if gated [1, rows / 2], see `activation.swiglu`."""
+    (block_rows, block_k, n_warps), n_rows = blocks(w), y.shape[1]
     _vector[(cdiv(n_rows, block_rows),)](
-        y, x, plus, weight, total, eps, w.codes, w.scales, w.bias, n_rows, w.cols, w.n_stored, limit, w.kind,
-        block_rows, block_k, gated, limit != 0, num_warps=n_warps, **chained(),
+        y, x, w.codes, w.scales, w.bias, n_rows, w.cols, w.n_stored, limit, w.kind, block_rows, block_k, gated,
+        limit != 0, num_warps=n_warps, **chained(),
     )  # fmt: skip
 
 
@@ -62,16 +43,14 @@ def blocks(w: Matrix) -> tuple[int, int, int]:
 
 @triton.jit
 def _vector(
-    y, x, plus, weight, total, eps, codes, scales, bias, n_rows, n_cols: tl.constexpr, n_stored: tl.constexpr, limit,
-    KIND: tl.constexpr, R: tl.constexpr, K: tl.constexpr, GATED: tl.constexpr, LIMITED: tl.constexpr,
+    y, x, codes, scales, bias, n_rows, n_cols: tl.constexpr, n_stored: tl.constexpr, limit, KIND: tl.constexpr,
+    R: tl.constexpr, K: tl.constexpr, GATED: tl.constexpr, LIMITED: tl.constexpr,
 ):  # fmt: skip
     """y [rows]. GATED: of as many rows of the gate, and then as many others."""
     let_next_begin()
     r = tl.program_id(0) * R + tl.arange(0, R)
     inside = r < n_rows
-    sums, others = multiply_vector(
-        x, plus, weight, total, eps, codes, scales, r, inside, n_rows, n_cols, n_stored, KIND, R, K, GATED
-    )
+    sums, others = multiply_vector(x, codes, scales, r, inside, n_rows, n_cols, n_stored, KIND, R, K, GATED)
     values = finished(sums[:, None], scales, bias, r, inside, KIND)
     if GATED:
         others = finished(others[:, None], scales, bias, n_rows + r, inside, KIND)
@@ -81,17 +60,12 @@ def _vector(
 
 @triton.jit
 def multiply_vector(
-    x, plus, weight, total, eps, codes, scales, r, inside, n_rows, n_cols: tl.constexpr, n_stored: tl.constexpr,
-    KIND: tl.constexpr, R: tl.constexpr, K: tl.constexpr, TWICE: tl.constexpr,
+    x, codes, scales, r, inside, n_rows, n_cols: tl.constexpr, n_stored: tl.constexpr, KIND: tl.constexpr,
+    R: tl.constexpr, K: tl.constexpr, TWICE: tl.constexpr,
 ):  # fmt: skip
-    """float32 [R] of rows r, and of rows n_rows + r if TWICE. The first weights are asked for before x is there.
-
-    plus    is added to x first, if it is there, and what comes out is written to total by one program
-    weight  of an RMS norm of that, if there is one
-    """
+    """float32 [R] of rows r, and of rows n_rows + r if TWICE. The first weights are asked for before x is there."""
     sums = tl.zeros((R, K // LANE), tl.float32)
     others = sums
-    squares = tl.zeros((K,), tl.float32)
     for k0 in tl.static_range(0, n_stored, K):
         tile, low, high = _lanes_of(codes, scales, r, inside, k0, n_stored, KIND, R, K)
         if TWICE:
@@ -99,31 +73,14 @@ def multiply_vector(
         if k0 == 0:
             wait_for_last()
         k = first_columns(k0, K) if KIND >= Q4_0 else k0 + tl.arange(0, K)
-        first, squares = _input(x, plus, weight, total, k, n_cols, squares)
+        first = tl.load(x + k, mask=k < n_cols, other=0).to(tl.float32)[None, :]
         second = first
         if KIND >= Q4_0:
-            second, squares = _input(x, plus, weight, total, k + 32, n_cols, squares)
-        sums += _products(tile, low, high, first[None, :], second[None, :], KIND, R, K)
+            second = tl.load(x + k + 32, mask=k + 32 < n_cols, other=0).to(tl.float32)[None, :]
+        sums += _products(tile, low, high, first, second, KIND, R, K)
         if TWICE:
-            others += _products(tile_2, low_2, high_2, first[None, :], second[None, :], KIND, R, K)
-    factor = 1.0
-    if weight is not None:
-        factor = 1 / tl.sqrt(tl.sum(squares) / n_cols + eps)
-    return tl.sum(sums, axis=1) * factor, tl.sum(others, axis=1) * factor
-
-
-@triton.jit
-def _input(x, plus, weight, total, k, n_cols: tl.constexpr, squares):
-    """float32 numbers k [K] of x, and with their squares those that were before."""
-    inside = k < n_cols
-    values = tl.load(x + k, mask=inside, other=0).to(tl.float32)
-    if plus is not None:
-        values += tl.load(plus + k, mask=inside, other=0)
-        tl.store(total + k, values, mask=k < tl.where(tl.program_id(0) == 0, n_cols, 0))
-    if weight is not None:
-        squares += values * values
-        values *= tl.load(weight + k, mask=inside, other=0)
-    return values, squares
+            others += _products(tile_2, low_2, high_2, first, second, KIND, R, K)
+    return tl.sum(sums, axis=1), tl.sum(others, axis=1)
 
 
 @triton.jit

@@ -93,9 +93,7 @@ def _expert_gates(
         bias += first
     r = tl.program_id(0) * R + tl.arange(0, R)
     inside = r < n_rows
-    gates, ups = multiply_vector(
-        x, None, None, None, 0.0, codes, scales, r, inside, n_rows, n_cols, n_stored, KIND, R, K, True
-    )
+    gates, ups = multiply_vector(x, codes, scales, r, inside, n_rows, n_cols, n_stored, KIND, R, K, True)
     gates = finished(gates[:, None], scales, bias, r, inside, KIND)
     ups = finished(ups[:, None], scales, bias, n_rows + r, inside, KIND)
     values = swiglu_of(gates, ups, limit, LIMITED)
@@ -120,9 +118,7 @@ def _expert_sums(
         if bias is not None:
             own_bias = bias + first
         x = hidden + i * n_cols
-        sums, _none = multiply_vector(
-            x, None, None, None, 0.0, own_codes, own_scales, r, inside, n_rows, n_cols, n_stored, KIND, R, K, False
-        )
+        sums, _none = multiply_vector(x, own_codes, own_scales, r, inside, n_rows, n_cols, n_stored, KIND, R, K, False)
         total += tl.load(weights + i) * finished(sums[:, None], own_scales, own_bias, r, inside, KIND)
     tl.store(y + r[:, None], total, mask=inside[:, None])
 
