@@ -1,8 +1,12 @@
-"""Compiles the kernels for an H200 that is not there; prints what became of each as JSON. Needs TRITON_INTERPRET=0."""
+"""Compiles the kernels for a card that is not there; prints what became of each as JSON. Needs TRITON_INTERPRET=0.
+
+    compile_kernels.py CAPABILITY
+"""
 
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import asdict, fields
 
 import numpy as np
@@ -79,7 +83,7 @@ def choices() -> None:
     advance(batch, ints, [[]])
 
 
-with compiling(90) as compiled:
+with compiling(int(sys.argv[1])) as compiled:
     matrices()
     between()
     choices()
