@@ -10,6 +10,7 @@ check    texts and logits of small models, and logits of Qwen3-0.6B, beside the 
 limits   a large copy, cuBLAS, launches
 kernels  matrices beside cuBLAS, attention beside SDPA, experts, the choice of tokens
 steps    tokens of 1, 16 and 64 sequences, prompts of 512 and 8192; torch with and without torch.compile
+profile  the kernels that these steps and prompts wait for
 served   requests of 512 tokens in and 128 out, 16 and 32 at once, through the scheduler; memory of weights and pool
 bits     which bits of logits depend on neighbours and on the cut of a prompt
 
@@ -48,7 +49,7 @@ from gristmill.models.decoder import Decoder
 from gristmill.ops.cuda import CudaOps
 from gristmill.ops.triton.common import INTERPRETED
 
-PARTS = ("check", "limits", "kernels", "steps", "served", "bits")
+PARTS = ("check", "limits", "kernels", "steps", "profile", "served", "bits")
 
 
 class Measuring:
@@ -103,6 +104,12 @@ class Measuring:
         self.tidy()
         for compiled in (False, True)[: 1 + given.compile]:
             gpu_engine.torch_steps(self.shape, cases, compiled, self.report)
+
+    def profile(self) -> None:
+        given = self.given
+        cases = [Case("tg", 2, n, given.depth, 1) for n in given.batch]
+        cases += [Case("pp", n, 1, 0, 1) for n in given.prompt]
+        gpu_engine.profile(self.decoder, self.ops, cases, given.kv_type, self.report)
 
     def served(self) -> None:
         n_prompt, n_output = self.given.served

@@ -5,7 +5,11 @@ from __future__ import annotations
 import statistics
 import threading
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,12 +18,13 @@ from gpu_report import ROUNDS, Report, allocated_bytes, reserved_bytes
 from gpu_torch import TorchModel
 from model_shapes import ModelShape
 
-from gristmill.bench.card import DEVICE, Card, clocked, timed
+from gristmill.bench.card import DEVICE, Card, clocked, timed, wait
 from gristmill.bench.model import Case, ModelBench, Row, multiplied
 from gristmill.engine.engine import Engine, EngineSettings
 from gristmill.kv.cache import KvPlan, plan
 from gristmill.models.decoder import Decoder
 from gristmill.ops.cuda import CudaOps
+from gristmill.ops.triton.common import INTERPRETED
 from gristmill.types import Event, Failure, Request, SamplingParams, TokenEvent
 
 REPETITIONS = 1 if ROUNDS < 3 else 3
@@ -52,6 +57,44 @@ def steps(
             **figures,
         )
     return rows
+
+
+def profile(decoder: Decoder, ops: CudaOps, cases: Sequence[Case], kv_type: str, report: Report) -> None:
+    """Which kernels a step, or a prompt, waits for: the ten that take most, each with how often it ran. A kernel that
+    begins before the one it follows has ended counts from then on, so that their sum is more than the time of all."""
+    bench = ModelBench(decoder, kv_type, cases, lambda _: ops, Card(0, multiplied(decoder)), ops.spare_memory())
+    for case in cases:
+        bench.compute(case, bench.sequences(case))
+        recording = bench._runners[1]._last
+        is_prompt = case.kind == "pp" or recording is None
+        sequences = bench.sequences(case)
+        run = partial(bench.compute, case, sequences) if is_prompt else recording.again
+        began, ended, kernels = 0.0, 0.0, list[tuple[str, float]]()
+        with profiled() as events:
+            run()
+            wait()
+        for event in events():
+            kernels.append((event.name, event.time_range.elapsed_us()))
+            began = min(began or event.time_range.start, event.time_range.start)
+            ended = max(ended, event.time_range.end)
+        report.say(
+            "profile", test=case.name, batch=case.batch, depth=case.depth, kernels=len(kernels), us=ended - began
+        )
+        names = Counter[str]()
+        for name, us in kernels:
+            names[name] += us
+        for name, us in names.most_common(10):
+            report.say("kernel", name=name[:60], times=sum(each == name for each, _ in kernels), us=us)
+
+
+@contextmanager
+def profiled() -> Iterator[Callable[[], list[Any]]]:
+    """What gives, afterwards, all that the card did meanwhile; nothing without a card."""
+    if INTERPRETED:
+        yield list
+        return
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
+        yield lambda: [e for e in seen.events() if e.device_type == torch.autograd.DeviceType.CUDA]
 
 
 def torch_steps(shape: ModelShape, cases: Sequence[Case], compiled: bool, report: Report) -> None:

@@ -1,6 +1,6 @@
 """Compiles the kernels for a card that is not there; prints what became of each as JSON. Needs TRITON_INTERPRET=0.
 
-    compile_kernels.py CAPABILITY
+compile_kernels.py CAPABILITY
 """
 
 from __future__ import annotations

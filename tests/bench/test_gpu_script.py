@@ -52,10 +52,11 @@ def lines(script: ModuleType, tmp_path: Path, *parts: str, model: str = "small",
 
 @pytest.mark.parametrize(("model", "kind"), [("small", "int8"), ("small-experts", "mxfp4")])
 def test_models(script: ModuleType, tmp_path: Path, model: str, kind: str) -> None:
-    said = lines(script, tmp_path, "steps", "served", "bits", model=model, kind=kind)
+    said = lines(script, tmp_path, "steps", "profile", "served", "bits", model=model, kind=kind)
     of = {what: [line for line in said if line["what"] == what] for what in {line["what"] for line in said}}
     assert [(line["test"], line["batch"]) for line in of["steps"][:3]] == [("tg3", 1), ("tg3", 2), ("pp6", 1)]
     assert [(line["test"], line["batch"]) for line in of["torch"]] == [("tg3", 1), ("tg3", 2), ("pp6", 1)]
+    assert [(line["test"], line["batch"]) for line in of["profile"]] == [("tg2", 1), ("tg2", 2), ("pp6", 1)]
     assert all(line["tokens_per_s"] > 0 for line in of["steps"] + of["torch"])
     assert all(("kernels_ms" in line) == line["test"].startswith("tg") for line in of["steps"])
     for line in of["weights"]:

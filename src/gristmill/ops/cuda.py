@@ -43,7 +43,8 @@ from gristmill.types import Batch, RopeConfig
 F32 = NDArray[np.float32]
 
 KV_TYPES = {"f16": torch.float16, "f32": torch.float32}
-_RESERVED = 1 << 30  # bytes that activations and recorded steps may take
+_RESERVED = 2 << 20  # bytes for each token of a step: activations, logits if all are asked for, recorded steps
+_ROOMY = 30 << 30  # bytes of a card that can spare that for steps of 2,048 tokens
 
 
 class CudaOps:
@@ -60,7 +61,6 @@ class CudaOps:
     name = "cuda"
     least_blocks = 2 if INTERPRETED else 64  # 1,024 positions: recording takes long here, and wide tables cost nothing
     batch_sizes = (1, 2, 4, *range(8, 65, 8), *range(80, 129, 16), *range(160, 257, 32))
-    step_tokens = 512 if INTERPRETED else 2048
     runs_ahead = True
     needs_warming = not INTERPRETED
 
@@ -79,6 +79,8 @@ class CudaOps:
         self._memory_fraction = memory_fraction
         self._device = device or torch.device("cpu" if INTERPRETED else "cuda")
         self._on_card = self._device.type == "cuda"
+        roomy = self._on_card and torch.cuda.get_device_properties(self._device).total_memory > _ROOMY
+        self.step_tokens = 2048 if roomy else 512
         self._dtype = dtype or torch.float32
         self._follows_weights = dtype is None and not INTERPRETED
         self._staging: Staging | None = None  # while weights are loaded
@@ -138,7 +140,7 @@ class CudaOps:
             return 1 << 28
         torch.cuda.empty_cache()
         free, total = torch.cuda.mem_get_info()
-        return max(0, int(total * self._memory_fraction) - (total - free) - _RESERVED)
+        return max(0, int(total * self._memory_fraction) - (total - free) - _RESERVED * self.step_tokens)
 
     def capture(self, step: Callable[[], Arrays]) -> tuple[Arrays, Callable[[], None]]:
         return self._recorder.capture(step)

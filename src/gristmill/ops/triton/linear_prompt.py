@@ -18,6 +18,9 @@ from gristmill.ops.triton.quantized import INT8_ROWS, Matrix, unpacked
 _ENOUGH = 200
 """Tiles that keep a card busy."""
 
+_MOST_UNPACKED = 512 << 20
+"""Bytes: a vocabulary's matrix may be larger than what memory is left for it."""
+
 _COLUMNS = 64
 _TOGETHER = 8  # tiles of rows whose programs run side by side, so that what they read of x is found again
 
@@ -25,7 +28,8 @@ _TOGETHER = 8  # tiles of rows whose programs run side by side, so that what the
 def fits(x: Tensor, w: Matrix) -> bool:
     """Whether `multiply` is for them."""
     narrow = INTERPRETED or (x.element_size() == 2 and w.codes.dtype != torch.float32)
-    return narrow and w.cols % 8 == 0 and is_roomy()  # rows of whole 16 bytes
+    small = w.codes.dtype == x.dtype or w.rows * w.cols * x.element_size() <= _MOST_UNPACKED
+    return narrow and small and w.cols % 8 == 0 and is_roomy()  # rows of whole 16 bytes
 
 
 def multiply(x: Tensor, w: Matrix, y: Tensor, gated: bool, limit: float) -> None:
