@@ -14,12 +14,12 @@ import click
 from gristmill.cli import options
 from gristmill.cli.loading import load_decoder
 from gristmill.cli.trace_tables import Names, print_timeline, print_view, timeline_report, view_report
-from gristmill.engine.engine import STEP_TOKENS
 from gristmill.formats.open import open_checkpoint
 from gristmill.hub.store import locate
 from gristmill.kv.cache import KvPlan, check_type, plan, windows_of
 from gristmill.llm import pick_backend, spare_memory
 from gristmill.models.decoder import Decoder
+from gristmill.ops.interface import STEP_TOKENS
 from gristmill.tokenizer.interface import MissingTokenizerError, Tokenizer
 from gristmill.tokenizer.load import load_tokenizer
 from gristmill.tracing import picture as pictures

@@ -22,11 +22,8 @@ from gristmill.engine.warm import Progress, Warmer
 from gristmill.kv.cache import KvPlan, allocate
 from gristmill.kv.pool import BlockPool
 from gristmill.models.decoder import Decoder
-from gristmill.ops.interface import Ops
+from gristmill.ops.interface import STEP_TOKENS, Ops
 from gristmill.types import Request, SamplingParams, Wants
-
-STEP_TOKENS = 512
-"""Tokens computed in one step."""
 
 _UNBOUNDED = 1 << 30
 _NONE = frozenset[int]()

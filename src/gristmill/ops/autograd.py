@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from gristmill.formats.checkpoint import Weight
 from gristmill.formats.dequantize import dequantize
-from gristmill.ops.interface import Arrays, Begun, Stack
+from gristmill.ops.interface import STEP_TOKENS, Arrays, Begun, Stack
 from gristmill.ops.products import linear
 from gristmill.types import Batch, RopeConfig
 
@@ -52,7 +52,7 @@ class AutogradOps:
 
     name = "autograd"
     least_blocks = 1
-    step_tokens = 512
+    step_tokens = STEP_TOKENS
     batch_sizes: tuple[int, ...] = ()
     runs_ahead = False
     needs_warming = False

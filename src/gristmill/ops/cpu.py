@@ -17,7 +17,7 @@ from gristmill.formats.dequantize import dequantize
 from gristmill.formats.mapped import is_mapped
 from gristmill.formats.qtypes import QType
 from gristmill.ops.deferred import Normed, Sum
-from gristmill.ops.interface import Arrays, Begun, Stack
+from gristmill.ops.interface import STEP_TOKENS, Arrays, Begun, Stack
 from gristmill.types import Batch, RopeConfig
 
 Array = NDArray[Any]
@@ -47,7 +47,7 @@ class CpuOps:
 
     name = "cpu"
     least_blocks = 1
-    step_tokens = 512
+    step_tokens = STEP_TOKENS
     batch_sizes: tuple[int, ...] = ()
     runs_ahead = False
     needs_warming = False

@@ -30,6 +30,10 @@ BLOCK_SIZE = 16
 """Positions in one block of the key-value cache."""
 
 
+STEP_TOKENS = 512
+"""Tokens that one step had best compute on a processor."""
+
+
 class Continuation(Protocol):
     """Does a captured step of one token a sequence once more, for the tokens that it chose the last time.
 

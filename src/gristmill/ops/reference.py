@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from gristmill.formats.checkpoint import Weight
 from gristmill.formats.dequantize import dequantize
 from gristmill.formats.quantize import quantize
-from gristmill.ops.interface import BLOCK_SIZE, Arrays, Begun, Stack
+from gristmill.ops.interface import BLOCK_SIZE, STEP_TOKENS, Arrays, Begun, Stack
 from gristmill.types import Batch, RopeConfig
 
 Array = NDArray[Any]
@@ -33,7 +33,7 @@ class ReferenceOps:
 
     name = "reference"
     least_blocks = 1
-    step_tokens = 512
+    step_tokens = STEP_TOKENS
     batch_sizes: tuple[int, ...] = ()
     runs_ahead = False
     needs_warming = False

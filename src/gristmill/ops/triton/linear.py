@@ -18,31 +18,23 @@ from gristmill.ops.triton.quantized import Matrix
 
 def linear(x: Tensor, w: Matrix) -> Tensor:
     """x [T, cols] -> float32 [T, rows]. w has no experts."""
-    x = x.contiguous()
-    y = torch.empty((len(x), w.rows), dtype=torch.float32, device=x.device)
-    if len(x) == 1:
-        linear_vector.multiply(x, w, y, False, 0.0)
-    elif len(x) > FEW and linear_prompt.fits(x, w):
-        linear_prompt.multiply(x, w, y, False, 0.0)
-    elif len(x):
-        parts = linear_tiles.multiply(x, w)
-        if len(parts) == 1:
-            return parts[0]
-        linear_tiles.add(parts, w, y, False, 0.0)
-    return y
+    return _product(x, w, w.rows, torch.float32, False, 0.0)
 
 
 def gated_linear(x: Tensor, w: Matrix, limit: float, dtype: torch.dtype) -> Tensor:
     """`activation.swiglu` of `linear(x, w)`: [T, cols] -> [T, rows / 2] of dtype."""
-    x = x.contiguous()
-    y = torch.empty((len(x), w.rows // 2), dtype=dtype, device=x.device)
-    if len(x) == 1:
-        linear_vector.multiply(x, w, y, True, limit)
-    elif len(x) > FEW and linear_prompt.fits(x, w):
-        linear_prompt.multiply(x, w, y, True, limit)
-    elif len(x):
-        parts = linear_tiles.multiply(x, w)
-        if len(parts) == 1:
-            return swiglu(parts[0], limit, dtype)
-        linear_tiles.add(parts, w, y, True, limit)
+    return _product(x, w, w.rows // 2, dtype, True, limit)
+
+
+def _product(x: Tensor, w: Matrix, n_rows: int, dtype: torch.dtype, gated: bool, limit: float) -> Tensor:
+    x, n_tokens = x.contiguous(), len(x)
+    in_tiles = n_tokens > 1 and not (n_tokens > FEW and linear_prompt.fits(x, w))
+    parts = linear_tiles.multiply(x, w) if in_tiles else None
+    if parts is not None and len(parts) == 1:
+        return swiglu(parts[0], limit, dtype) if gated else parts[0]
+    y = torch.empty((n_tokens, n_rows), dtype=dtype, device=x.device)
+    if parts is not None:
+        linear_tiles.add(parts, w, y, gated, limit)
+    elif n_tokens:
+        (linear_vector if n_tokens == 1 else linear_prompt).multiply(x, w, y, gated, limit)
     return y

@@ -13,7 +13,8 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from gristmill.ops.triton.activation import swiglu_of
 from gristmill.ops.triton.common import INTERPRETED, cdiv, chained, dot, follow, is_roomy
-from gristmill.ops.triton.quantized import INT8_ROWS, Matrix, unpacked
+from gristmill.ops.triton.linear_tiles import finished
+from gristmill.ops.triton.quantized import Matrix, unpacked
 
 _ENOUGH = 200
 """Tiles that keep a card busy."""
@@ -40,8 +41,8 @@ def multiply(x: Tensor, w: Matrix, y: Tensor, gated: bool, limit: float) -> None
     x_tiles = TensorDescriptor.from_tensor(x, [block_t, _COLUMNS])
     w_tiles = TensorDescriptor.from_tensor(numbers, [block_rows, _COLUMNS])
     _multiply[(cdiv(n_tokens, block_t) * cdiv(n_rows, block_rows),)](
-        y, x_tiles, w_tiles, w.scales if w.kind == INT8_ROWS.value else None, w.bias, n_tokens, n_rows, w.cols, limit,
-        block_t, block_rows, _COLUMNS, _TOGETHER, gated, limit != 0, num_warps=n_warps, num_stages=4, **chained(),
+        y, x_tiles, w_tiles, w.scales, w.bias, n_tokens, n_rows, w.cols, limit, w.kind, block_t, block_rows, _COLUMNS,
+        _TOGETHER, gated, limit != 0, num_warps=n_warps, num_stages=4, **chained(),
     )  # fmt: skip
 
 
@@ -56,7 +57,7 @@ def _tile_sizes(n_tokens: int, n_rows: int) -> tuple[int, int, int]:
 @triton.jit(do_not_specialize=["n_tokens"])
 def _multiply(
     y, x_tiles, w_tiles, scales, bias, n_tokens, n_rows, n_cols, limit,
-    T: tl.constexpr, R: tl.constexpr, K: tl.constexpr,
+    KIND: tl.constexpr, T: tl.constexpr, R: tl.constexpr, K: tl.constexpr,
     TOGETHER: tl.constexpr, GATED: tl.constexpr, LIMITED: tl.constexpr,
 ):  # fmt: skip
     follow()
@@ -75,19 +76,9 @@ def _multiply(
         if GATED:
             others = dot(x, w_tiles.load([n_rows + r0, k0]).T, others)
     t, r = t0 + tl.arange(0, T), r0 + tl.arange(0, R)
-    sums = _finished(sums, scales, bias, r, r < n_rows)
+    sums = finished(sums, scales, bias, r[None, :], (r < n_rows)[None, :], KIND)
     if GATED:
-        others = _finished(others, scales, bias, n_rows + r, r < n_rows)
+        others = finished(others, scales, bias, n_rows + r[None, :], (r < n_rows)[None, :], KIND)
         sums = swiglu_of(sums, others, limit, LIMITED)
     at = y + t[:, None].to(tl.int64) * n_rows + r[None, :]
     tl.store(at, sums.to(y.dtype.element_ty), mask=(t < n_tokens)[:, None] & (r < n_rows)[None, :])
-
-
-@triton.jit
-def _finished(sums, scales, bias, r, inside):
-    """[T, R] with the rows' scales and bias."""
-    if scales is not None:
-        sums = sums * tl.load(scales + r, mask=inside, other=0)[None, :]
-    if bias is not None:
-        sums = sums + tl.load(bias + r, mask=inside, other=0)[None, :]
-    return sums

@@ -139,18 +139,18 @@ def _tiles(
     r_inside, t_inside = r < n_rows, t < n_tokens
     sums = multiply_tiles(x, t, t_inside, codes, scales, r, r_inside, n_cols, n_stored, begin, end, KIND, R, T, K, TYPE)
     if SPLITS == 1:
-        sums = finished(sums, scales, bias, r, r_inside, KIND)
+        sums = finished(sums, scales, bias, r[:, None], r_inside[:, None], KIND)
     at = y + (split * n_tokens + t[None, :]).to(tl.int64) * n_rows + r[:, None]
     tl.store(at, sums, mask=r_inside[:, None] & t_inside[None, :])
 
 
 @triton.jit
 def finished(sums, scales, bias, r, inside, KIND: tl.constexpr):
-    """[R, T] with the rows' scales and bias."""
+    """With the scales and the bias of rows r, [R, 1] or [1, R] as the sums have them."""
     if KIND == INT8_ROWS:
-        sums = sums * tl.load(scales + r, mask=inside, other=0)[:, None]
+        sums = sums * tl.load(scales + r, mask=inside, other=0)
     if bias is not None:
-        sums = sums + tl.load(bias + r, mask=inside, other=0)[:, None]
+        sums = sums + tl.load(bias + r, mask=inside, other=0)
     return sums
 
 
@@ -180,4 +180,4 @@ def _added(
     sums = tl.zeros((R,), tl.float32)
     for split in range(SPLITS):
         sums += tl.load(parts + (split * n_tokens + t).to(tl.int64) * width + row, mask=inside, other=0)
-    return finished(sums[:, None], scales, bias, row, inside, KIND)
+    return finished(sums[:, None], scales, bias, row[:, None], inside[:, None], KIND)

@@ -51,9 +51,9 @@ def _vector(
     r = tl.program_id(0) * R + tl.arange(0, R)
     inside = r < n_rows
     sums, others = multiply_vector(x, codes, scales, r, inside, n_rows, n_cols, n_stored, KIND, R, K, GATED)
-    values = finished(sums[:, None], scales, bias, r, inside, KIND)
+    values = finished(sums[:, None], scales, bias, r[:, None], inside[:, None], KIND)
     if GATED:
-        others = finished(others[:, None], scales, bias, n_rows + r, inside, KIND)
+        others = finished(others[:, None], scales, bias, n_rows + r[:, None], inside[:, None], KIND)
         values = swiglu_of(values, others, limit, LIMITED)
     tl.store(y + r[:, None], values.to(y.dtype.element_ty), mask=inside[:, None])
 

@@ -82,7 +82,10 @@ def _expert_gates(
     hidden, x, codes, scales, bias, chosen, n_rows, n_cols: tl.constexpr, n_stored: tl.constexpr, limit,
     KIND: tl.constexpr, R: tl.constexpr, K: tl.constexpr, LIMITED: tl.constexpr,
 ):  # fmt: skip
-    """hidden [N, rows] of one token and each of its N experts, which have 2 rows each."""
+    """hidden [N, rows] of one token and each of its N experts, which have 2 rows each.
+
+    Where an expert's part begins is said in each kernel: a function could not return a bias that is None (Triton 3.6).
+    """
     follow()
     i = tl.program_id(1)
     first = tl.load(chosen + i).to(tl.int64) * 2 * n_rows
@@ -94,8 +97,8 @@ def _expert_gates(
     r = tl.program_id(0) * R + tl.arange(0, R)
     inside = r < n_rows
     gates, ups = multiply_vector(x, codes, scales, r, inside, n_rows, n_cols, n_stored, KIND, R, K, True)
-    gates = finished(gates[:, None], scales, bias, r, inside, KIND)
-    ups = finished(ups[:, None], scales, bias, n_rows + r, inside, KIND)
+    gates = finished(gates[:, None], scales, bias, r[:, None], inside[:, None], KIND)
+    ups = finished(ups[:, None], scales, bias, n_rows + r[:, None], inside[:, None], KIND)
     values = swiglu_of(gates, ups, limit, LIMITED)
     tl.store(hidden + i * n_rows + r[:, None], values.to(hidden.dtype.element_ty), mask=inside[:, None])
 
@@ -119,7 +122,7 @@ def _expert_sums(
             own_bias = bias + first
         x = hidden + i * n_cols
         sums, _none = multiply_vector(x, own_codes, own_scales, r, inside, n_rows, n_cols, n_stored, KIND, R, K, False)
-        total += tl.load(weights + i) * finished(sums[:, None], own_scales, own_bias, r, inside, KIND)
+        total += tl.load(weights + i) * finished(sums[:, None], own_scales, own_bias, r[:, None], inside[:, None], KIND)
     tl.store(y + r[:, None], total, mask=inside[:, None])
 
 
@@ -158,7 +161,7 @@ def _expert_tiles(
         sums = multiply_tiles(
             x, a // SHARED, a_inside, codes, scales, r, r_inside, n_cols, n_stored, 0, n_stored, KIND, R, T, K, TYPE
         )
-        sums = finished(sums, scales, bias, r, r_inside, KIND)
+        sums = finished(sums, scales, bias, r[:, None], r_inside[:, None], KIND)
         at = y + a[None, :].to(tl.int64) * n_rows + r[:, None]
         tl.store(at, sums, mask=r_inside[:, None] & a_inside[None, :])
 
