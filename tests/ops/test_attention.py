@@ -155,6 +155,51 @@ def test_store_qkv(cpu: CpuOps, kv_type: str, with_norms: bool) -> None:
     assert np.abs(y[0] - y[1]).max() < 3 * tolerance(cpu, kv_type)
 
 
+@pytest.mark.parametrize(("kv_type", "shape"), CASES)
+@pytest.mark.parametrize(
+    ("step", "with_norms"), [("many", False), ("many", True), ("one at a time", True), ("mixed", True)]
+)
+def test_a_replay_stores_on_the_way(cpu: CpuOps, kv_type: str, shape: Shape, step: str, with_norms: bool) -> None:
+    """The same bits, in the cache too, where a recorded attention stores first what it reads."""
+    batch = batch_of([*STEPS.get(step, ()), *[(n, 1) for n in range(0, 900, 50) if step == "many"]], N_BLOCKS + 400)
+    rng = np.random.default_rng(5)
+    qkv = rng.normal(size=(len(batch.positions), shape.width)).astype(np.float32)
+    norm = rng.uniform(0.5, 1.5, shape.head_dim).astype(np.float32) if with_norms else None
+    inv_freq = 1e4 ** -np.linspace(0, 1, shape.head_dim // 2)
+    angles = cpu.rope_angles(batch.positions, RopeConfig(tuple(map(float, inv_freq)), 1.0))
+
+    def run(kv: _kernels.KvLayer) -> F32:
+        q = cpu.store_qkv(qkv, norm, norm, 1e-5, angles, kv, batch.slots[0])
+        return cpu.attention(q, kv, batch, batch.block_tables[0], 0, None)
+
+    kept, kv = (cpu.kv_layers(1, N_BLOCKS + 400, shape.kv_heads, shape.head_dim, kv_type)[0] for _ in range(2))
+    kept.fill(1)
+    expected = run(kept).copy()
+    (y,), again = cpu.capture(lambda: (run(kv),))
+    kv.fill(1)
+    y[:] = np.nan
+    again()
+    np.testing.assert_array_equal(y, expected)
+    q = queries(shape, len(batch.positions))
+    read = [cpu.attention(q, one, batch, batch.block_tables[0], 0, None).copy() for one in (kept, kv)]
+    np.testing.assert_array_equal(*read)
+
+
+def test_queries_stored_on_the_way_are_nowhere_else(cpu: CpuOps) -> None:
+    shape, batch = Shape(2, 2, 32), batch_of([(0, 1)], 10)
+    kv = cpu.kv_layers(1, 10, 2, 32, "f32")[0]
+    qkv, angles = np.ones((1, shape.width), np.float32), (np.ones((1, 16), np.float32), np.zeros((1, 16), np.float32))
+
+    def step(*after: bool) -> tuple[F32, ...]:
+        q = cpu.store_qkv(qkv, None, None, 1e-5, angles, kv, batch.slots[0])
+        y = cpu.attention(q, kv, batch, batch.block_tables[0], 0, None)
+        return (y, *(cpu.take_rows(q, np.zeros(1, np.int32)) for _ in after))
+
+    cpu.capture(step)
+    with pytest.raises(RuntimeError, match="only in the attention"):
+        cpu.capture(lambda: step(True))
+
+
 def test_one_key_gives_its_value(cpu: CpuOps) -> None:
     """What is stored comes back: with a window of 1 the output is the value, exactly where its bits fit the cache."""
     shape, batch = Shape(2, 2, 96), batch_of([(0, 40)], 4)

@@ -36,6 +36,7 @@ struct Writer {
   void fetch(uint8_t* keys, uint8_t* values) const {
     for (size_t i = 0; i < kv.k_bytes(); i += 64) __builtin_prefetch(keys + i, 1);
     size_t two = kv.v_bytes() / kKvBlock * 2;
+    asm volatile("");  // gcc drops calls of a function that only prefetches
     for (size_t i = 0; i < two; i += 64) __builtin_prefetch(values + offset / 2 * two + i, 1);
   }
 
@@ -81,6 +82,43 @@ struct Writer {
   }
 };
 
+// What store_qkv does with a token's heads.
+class Heads {
+ public:
+  Heads(const Kernels& kernels, const StoreCall& call)
+      : kernels_(kernels), c_(call), n_(call.kv.head_dim), group_(call.n_heads / call.kv.n_kv_heads),
+        step_(call.kv.type == KvType::BF16 || call.kv.type == KvType::Q8_0 ? kernels.bf16_step : 1) {}
+
+  // Asks for the lines of a key-value head that will be written.
+  void fetch(int t, int h) const { writer(t, nullptr).fetch(c_.kv.keys(block(t), h), c_.kv.values(block(t), h)); }
+
+  // Writes a key-value head; its queries go to q [group, head_dim].
+  void put(int t, int h, float* q) const {
+    thread_local std::vector<float> memory;
+    float *key = grown(memory, size_t(n_) * 2), *scratch = key + n_;
+    for (int i = 0; i < group_; i++) turn(t, h * group_ + i, c_.q_norm, q + size_t(i) * n_);
+    turn(t, c_.n_heads + h, c_.k_norm, key);
+    Writer to = writer(t, scratch);
+    to.key(key, c_.kv.keys(block(t), h));
+    to.value(row(t) + size_t(c_.n_heads + c_.kv.n_kv_heads + h) * n_, c_.kv.values(block(t), h));
+  }
+
+ private:
+  int block(int t) const { return c_.slots[t] / kKvBlock; }
+  Writer writer(int t, float* scratch) const { return {kernels_, c_.kv, c_.slots[t] % kKvBlock, step_, scratch}; }
+  const float* row(int t) const { return c_.qkv + size_t(t) * (c_.n_heads + 2 * c_.kv.n_kv_heads) * n_; }
+  void turn(int t, int head, const float* norm, float* y) const {
+    const float* x = row(t) + size_t(head) * n_;
+    if (norm) kernels_.rms_norm(x, nullptr, nullptr, norm, n_, c_.eps, y);
+    else std::memcpy(y, x, size_t(n_) * 4);
+    kernels_.rotate(y, c_.cos + size_t(t) * (n_ / 2), c_.sin + size_t(t) * (n_ / 2), n_);
+  }
+
+  const Kernels& kernels_;
+  const StoreCall& c_;
+  int n_, group_, step_;
+};
+
 }  // namespace
 
 std::vector<std::shared_ptr<KvStore>> make_kv_layers(const KvLayer& shape, int n_layers, int n_blocks) {
@@ -97,40 +135,21 @@ std::vector<std::shared_ptr<KvStore>> make_kv_layers(const KvLayer& shape, int n
 }
 
 void Ops::store_qkv(const StoreCall& c) {
-  int n = c.kv.head_dim, n_kv = c.kv.n_kv_heads, width = (c.n_heads + 2 * n_kv) * n;
-  bool pairs = c.kv.type == KvType::BF16 || c.kv.type == KvType::Q8_0;
-  int n_groups = (c.n_tokens + kKvBlock - 1) / kKvBlock, n_parts = n_groups < pool_.size() ? std::min(n_kv, pool_.size()) : 1;
-  // A part of a token's heads. scratch: [2, head_dim]
-  auto store = [&](int t, int part, bool fetch, float* scratch) {
-    int begin = n_kv * part / n_parts, end = n_kv * (part + 1) / n_parts;
-    const float *row = c.qkv + size_t(t) * width, *cos = c.cos + size_t(t) * (n / 2), *sin = c.sin + size_t(t) * (n / 2);
-    Writer writer{*kernels_, c.kv, c.slots[t] % kKvBlock, pairs ? kernels_->bf16_step : 1, scratch + n};
-    int block = c.slots[t] / kKvBlock;
-    auto keys = [&](int h) { return c.kv.keys(block, h); };
-    auto values = [&](int h) { return c.kv.values(block, h); };
-    auto turn = [&](int h, const float* norm, float* x) {
-      if (norm) kernels_->rms_norm(row + size_t(h) * n, nullptr, nullptr, norm, n, c.eps, x);
-      else std::memcpy(x, row + size_t(h) * n, size_t(n) * 4);
-      kernels_->rotate(x, cos, sin, n);
-    };
-    for (int h = begin; fetch && h < end; h++) writer.fetch(keys(h), values(h));
-    for (int h = c.n_heads * part / n_parts; h < c.n_heads * (part + 1) / n_parts; h++)
-      turn(h, c.q_norm, c.q + (size_t(t) * c.n_heads + h) * n);
-    for (int h = begin; h < end; h++) {
-      turn(c.n_heads + h, c.k_norm, scratch);
-      writer.key(scratch, keys(h));
-      writer.value(row + size_t(c.n_heads + n_kv + h) * n, values(h));
-    }
-  };
-  // A thread takes neighbours, which share cache lines; of few tokens it takes some heads.
+  const int n_kv = c.kv.n_kv_heads, q_width = c.n_heads * c.kv.head_dim, width = q_width + 2 * n_kv * c.kv.head_dim;
+  const int n_groups = (c.n_tokens + kKvBlock - 1) / kKvBlock, n_parts = n_groups < pool_.size() ? std::min(n_kv, pool_.size()) : 1;
+  const Heads heads(*kernels_, c);
+  auto leaves = [&](int t) { return c.slots[t + 1] / kKvBlock != c.slots[t] / kKvBlock; };
+  // A thread takes neighbours, which share cache lines; of few tokens it takes some heads. The next token's block is asked for
+  // head by head, since a core waits for few lines at a time.
   for_rows(n_groups * n_parts, int64_t(width) * std::min(c.n_tokens, kKvBlock) * 8 / n_parts, [&](int i) {
-    thread_local std::vector<float> scratch;
-    scratch.resize(size_t(n) * 2);
-    int begin = i / n_parts * kKvBlock, end = std::min(c.n_tokens, begin + kKvBlock);
-    for (int t = begin; t < end; t++) {
-      bool fetch = t == begin || c.slots[t] / kKvBlock != c.slots[t - 1] / kKvBlock;
-      store(t, i % n_parts, fetch, scratch.data());
-    }
+    const int first = i / n_parts * kKvBlock, end = std::min(c.n_tokens, first + kKvBlock), part = i % n_parts;
+    const int head = n_kv * part / n_parts, end_head = n_kv * (part + 1) / n_parts;
+    for (int h = head; h < end_head; h++) heads.fetch(first, h);
+    for (int t = first; t < end; t++)
+      for (int h = head; h < end_head; h++) {
+        if (t + 1 < end && leaves(t)) heads.fetch(t + 1, h);
+        heads.put(t, h, c.q + size_t(t) * q_width + size_t(q_width / n_kv) * h);
+      }
   });
 }
 
@@ -176,6 +195,13 @@ struct TileRows {
     const int32_t* blocks = c.block_tables + size_t(tile.sequence) * c.n_table;
     rows = {q, position, tile.n_rows, tile.kv_head, tile.n_heads, c.window, blocks, c.scale};
   }
+
+  // Writes the keys and values of a tile of one token first; its queries, which are nowhere else, lie in memory [size, head_dim].
+  void store(const Heads& heads, int token, const Tile& tile, int head_dim, float* memory) {
+    for (int h = 0; h < tile.n_heads; h++) heads.fetch(token, tile.kv_head + h);
+    for (int h = 0; h < tile.n_heads; h++) heads.put(token, tile.kv_head + h, memory + size_t(h) * tile.n_rows * head_dim);
+    for (int i = 0; i < tile.size(); i++) q[i] = memory + size_t(i) * head_dim;
+  }
 };
 
 // Adds the tiles of one sequence and returns how many segments they have. Few rows go with `n_heads` heads at a time.
@@ -198,7 +224,7 @@ int plan_sequence(const AttentionCall& c, int sequence, int n_heads, std::vector
 
 }  // namespace
 
-void Ops::attention(const AttentionCall& c) {
+void Ops::attention(const AttentionCall& c, const StoreCall* before) {
   int width = c.kv.v_dim + kStateHead, n_segments = 0;
   std::vector<Tile> tiles;
   // All heads together are read fastest, but there must be something to do for every thread.
@@ -226,12 +252,18 @@ void Ops::attention(const AttentionCall& c) {
   };
   thread_local std::vector<float> memory;
   size_t scratch_floats = c.kv.scratch_floats();
-  if (int(tiles.size()) >= 8 * pool_.size() || n_segments == int(tiles.size()) || pool_.size() == 1) {
+  const bool whole = int(tiles.size()) >= 8 * pool_.size() || n_segments == int(tiles.size()) || pool_.size() == 1;
+  bool on_the_way = before && whole;
+  for (int s = 0; s < c.n_sequences; s++) on_the_way &= c.query_start[s + 1] - c.query_start[s] <= 1;
+  if (before && !on_the_way) store_qkv(*before);
+  if (whole) {
     for_rows(int(tiles.size()), kAlone, [&](int i) {
       const Tile& tile = tiles[i];
       TileRows t(c, tile);
-      float* totals = grown(memory, scratch_floats + 2 * size_t(tile.size()) * width);
-      float *states = totals + size_t(tile.size()) * width, *scratch = states + size_t(tile.size()) * width;
+      const size_t n = size_t(tile.size());
+      float* totals = grown(memory, scratch_floats + n * (2 * width + c.kv.head_dim));
+      float *states = totals + n * width, *scratch = states + n * width, *q = scratch + scratch_floats;
+      if (on_the_way) t.store(Heads(*kernels_, *before), c.query_start[tile.sequence], tile, c.kv.head_dim, q);
       start(t, totals);
       kernels_->attention_queries(c.kv, t.rows, scratch);
       for (int s = tile.segment; s < tile.end_segment; s++)

@@ -261,6 +261,11 @@ auto rope_angles(Backend& ops, In<int32_t, 1> positions, In<float, 1> inv_freq, 
   return std::pair(cos, sin);
 }
 
+void check_slots(const StoreCall& c, int n_slots) {
+  for (int t = 0; t < c.n_tokens; t++)
+    check(c.slots[t] >= 0 && c.slots[t] < n_slots, "store_qkv: a slot is outside the cache");
+}
+
 auto store_qkv(Backend& ops, In<float, 2> qkv, Optional<float, 1> q_norm, Optional<float, 1> k_norm, float eps, In<float, 2> cos,
                In<float, 2> sin, const KvStore& kv, In<int32_t, 1> slots) {
   StoreCall c{};
@@ -275,11 +280,12 @@ auto store_qkv(Backend& ops, In<float, 2> qkv, Optional<float, 1> q_norm, Option
   c.qkv = qkv.data(), c.q_norm = data_or_null(q_norm), c.k_norm = data_or_null(k_norm), c.cos = cos.data(), c.sin = sin.data();
   c.slots = slots.data(), c.q = q.data();
   c.n_tokens = int(n_tokens), c.eps = eps;
-  perform(ops, [&ops, c, n_slots = kv.n_blocks * kKvBlock] {
-    for (int t = 0; t < c.n_tokens; t++)
-      check(c.slots[t] >= 0 && c.slots[t] < n_slots, "store_qkv: a slot is outside the cache");
+  const int n_slots = kv.n_blocks * kKvBlock;
+  perform(ops, [&ops, c, n_slots] {
+    check_slots(c, n_slots);
     ops.store_qkv(c);
   }, qkv, q_norm, k_norm, cos, sin, kv, slots);
+  if (ops.tape) ops.tape->store = c, ops.tape->n_slots = n_slots, ops.tape->n_calls_to_store = ops.tape->calls.size();
   return q;
 }
 
@@ -309,10 +315,21 @@ auto attention(Backend& ops, In<float, 2> q, const KvStore& kv, In<int32_t, 1> p
   auto y = make(ops, {n_tokens, q.shape(1)});
   c.q = q.data(), c.y = y.data(), c.positions = positions.data(), c.query_start = query_start.data();
   c.block_tables = block_tables.data(), c.sinks = data_or_null(sinks), c.window = window, c.scale = scale;
-  perform(ops, [&ops, c, n_tokens, n_blocks = kv.n_blocks] {
-    check_tables(c, int(n_tokens), n_blocks);
-    ops.attention(c);
-  }, q, kv, positions, query_start, block_tables, sinks);
+  auto note = [&](auto call) { perform(ops, call, q, kv, positions, query_start, block_tables, sinks); };
+  const int n_blocks = kv.n_blocks;
+  if (ops.tape && ops.tape->takes_back_store(c.q, c.y)) {
+    note([&ops, c, n_tokens, n_blocks, store = ops.tape->store, n_slots = ops.tape->n_slots] {
+      check_slots(store, n_slots);
+      check_tables(c, int(n_tokens), n_blocks);
+      ops.attention(c, &store);
+    });
+    ops.tape->unwritten.insert(c.q);
+  } else {
+    note([&ops, c, n_tokens, n_blocks] {
+      check_tables(c, int(n_tokens), n_blocks);
+      ops.attention(c);
+    });
+  }
   return y;
 }
 

@@ -53,10 +53,14 @@ inline float inverse_scale(float peak) { return peak > 0 ? 127.0f / peak : 0.0f;
 
 inline F block_peaks(const float* x) { return f_max(f_abs(f_load(x)), f_abs(f_load(x + kLanes))); }
 
-// One block of 32: q and their sums by halves. What is not finite becomes some q, so that no sum runs over.
+// Quants. What is not finite becomes some quant, so that no sum runs over.
+inline I rounded(const float* x, float inverse) {
+  return i_of_f(f_min(f_max(f_mul(f_load(x), f_set(inverse)), f_set(-127.0f)), f_set(127.0f)));
+}
+
+// One block of 32: q and their sums by halves.
 inline void round_block(const float* x, float inverse, int8_t* q, int32_t* sum) {
-  auto whole = [&](const float* from) { return i_of_f(f_min(f_max(f_mul(f_load(from), f_set(inverse)), f_set(-127.0f)), f_set(127.0f))); };
-  I first = whole(x), second = whole(x + kLanes);
+  I first = rounded(x, inverse), second = rounded(x + kLanes, inverse);
   i8_of_i(q, first);
   i8_of_i(q + kLanes, second);
   sum[0] = i_sum(first), sum[1] = i_sum(second);
@@ -83,10 +87,6 @@ struct SplitSums {
   void put(int lane, ActivationBlock* out) const {
     const uint32_t fours[] = {uint32_t(high), uint32_t(high >> 32), uint32_t(low), uint32_t(low >> 32)};
     for (int i = 0; i < 4; i++) std::memcpy(out[i].sums[lane], fours + i, 4);
-  }
-  void put(int lane, WideBlock* out) const {
-    std::memcpy(out->sums[lane], &high, 8);
-    std::memcpy(out->sums[lane] + 8, &low, 8);
   }
 };
 

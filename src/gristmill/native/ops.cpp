@@ -120,9 +120,11 @@ void Ops::prepare(const Rows& x, const int* rows, int n_columns, int tile_column
     if (f32 && c.x != floats) c.x = std::copy_n(c.x, n, floats) - n;
     if (!f32 && x.norm) c.x = nullptr;  // the next row's is there; no one reads it
   };
-  // A thread takes a whole tile: its columns share cache lines.
-  for_rows(int(n_tiles), wide || int8[0] || int8[1] || bf16 || f32 ? int64_t(n) * tile_columns : 0, [&](int tile) {
-    for (int i = tile * tile_columns; i < std::min((tile + 1) * tile_columns, n_columns); i++) put(i);
+  // A thread takes a whole tile, whose columns share cache lines; of few wide ones it takes a part.
+  const int at_once = std::clamp((n_columns + pool_.size() - 1) / pool_.size(), kTileColumns, tile_columns);
+  const int n_tasks = (n_columns + at_once - 1) / at_once;
+  for_rows(n_tasks, wide || int8[0] || int8[1] || bf16 || f32 ? int64_t(n) * at_once : 0, [&](int task) {
+    for (int i = task * at_once; i < std::min((task + 1) * at_once, n_columns); i++) put(i);
   });
 }
 

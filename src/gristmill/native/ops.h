@@ -142,7 +142,8 @@ class Ops {
   // cos, sin: [n_tokens, n]
   void rope_angles(const int32_t* positions, int n_tokens, const float* inv_freq, int n, float scale, float* cos, float* sin);
   void store_qkv(const StoreCall& call);
-  void attention(const AttentionCall& call);
+  // before: what has still to be done for these queries, and is done on the way where that is faster; its q is then not written.
+  void attention(const AttentionCall& call, const StoreCall* before = nullptr);
   void moe(const MoeCall& call);
   void sample(const SampleCall& call);
   void logprobs(const LogprobsCall& call);

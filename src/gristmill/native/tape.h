@@ -29,6 +29,18 @@ struct Tape {
   std::vector<std::function<void()>> calls;
   std::unordered_set<const void*> results;
   std::vector<std::shared_ptr<void>> kept;   // inputs that come from outside
+  StoreCall store{};                         // the last one,
+  int n_slots = 0;                           // of its cache,
+  size_t n_calls_to_store = 0;               // and how many calls there are with it
+
+  std::unordered_set<const void*> unwritten; // results that a replay does without
+
+  // Takes the last call back if it stored what these queries come from: it can be done on the way to y, and without them.
+  bool takes_back_store(const float* q, const float* y) {
+    if (calls.empty() || n_calls_to_store != calls.size() || store.q != q || store.qkv == y) return false;
+    calls.pop_back();
+    return true;
+  }
 };
 
 // Tapes share the memory of their floats, as one step is done before the next; what runs without a tape never writes there.
@@ -68,7 +80,7 @@ Result<T> make(Backend& backend, std::initializer_list<size_t> shape) {
     delete lease;
   });
   T* data = reinterpret_cast<T*>(lease->buffer.memory->data());
-  if (backend.tape) backend.tape->results.insert(data);
+  if (backend.tape) backend.tape->results.insert(data), backend.tape->unwritten.erase(data);
   return Result<T>(data, shape, owner);
 }
 
@@ -86,6 +98,7 @@ namespace detail {
 
 template <class T, class... Config>
 void keep(Tape& tape, const nb::ndarray<T, Config...>& array) {
+  if (tape.unwritten.count(array.data())) throw std::logic_error("a recorded step can read queries only in the attention that follows their storing");
   if (!tape.results.count(array.data())) tape.kept.push_back(std::make_shared<nb::ndarray<T, Config...>>(array));
 }
 template <class T, class... Config>

@@ -134,23 +134,38 @@ inline void take_pair(const uint8_t* q, int width, int first, int n_steps, Askin
     }
 }
 
+// 64 numbers as round_block rounds them.
+inline U rounded_bytes(const float* x, float inverse) {
+  auto words = [&](int i) { return _mm512_packs_epi32(rounded(x + i, inverse), rounded(x + i + kLanes, inverse)); };
+  const U order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  return _mm512_permutexvar_epi32(order, _mm512_packs_epi16(words(0), words(2 * kLanes)));
+}
+
+// The sums of kSuperSteps blocks' quants from those of eight quants with 128 added, of which each 64 bits hold four in 16 bits:
+// the lower 256 bits those of the even blocks, in order.
+inline void put_sums(U eights, int8_t* high, int8_t* low) {
+  const U pairs = _mm512_add_epi16(eights, _mm512_permutex_epi64(eights, 0x4e)), fours = _mm512_add_epi16(pairs, _mm512_permutex_epi64(pairs, 0xb1));
+  const __m128i even = _mm512_castsi512_si128(fours), odd = _mm512_extracti32x4_epi32(fours, 2);
+  const __m128i sums = _mm_sub_epi16(_mm_unpacklo_epi16(even, odd), _mm_set1_epi16(128 * kBlock));
+  const __m128i times = _mm_srai_epi16(_mm_add_epi16(sums, _mm_set1_epi16(64)), 7);
+  _mm_storeu_si64(high, _mm_cvtepi16_epi8(times));
+  _mm_storeu_si64(low, _mm_cvtepi16_epi8(_mm_sub_epi16(sums, _mm_slli_epi16(times, 7))));
+}
+
 void quantize_wide(const float* x, int n, int lane, WideBlock* out) {
-  for (int left = n / kBlock; left > 0; left -= kSuperSteps, out++) {
-    const int n_blocks = left < kSuperSteps ? left : kSuperSteps;
-    const SharedScale shared(x, n_blocks * kBlock);
-    SplitSums sums;
-    for (int i = 0; i < kSuperSteps; i++) {
-      int8_t* q = out->q[i / 2][lane] + i % 2 * kBlock;
-      if (i >= n_blocks) {
-        std::memset(q, 0, kBlock);
-        continue;
-      }
-      int32_t sum[2];
-      round_block(x, shared.inverse, q, sum);
-      sums.add(i, sum[0] + sum[1]);
-      x += kBlock;
+  constexpr int kSuper = kSuperSteps * kBlock;
+  float last[kSuper] = {};
+  for (; n > 0; n -= kSuper, x += kSuper, out++) {
+    if (n < kSuper) x = std::copy_n(x, n, last) - n;
+    const SharedScale shared(x, kSuper);
+    U eights = _mm512_setzero_si512();
+    for (int i = 0; i < kSuperTiles; i++) {
+      const U bytes = rounded_bytes(x + i * kTileBytes, shared.inverse);
+      u_store(reinterpret_cast<uint8_t*>(out->q[i][lane]), bytes);
+      const U sums = _mm512_sad_epu8(_mm512_xor_si512(bytes, _mm512_set1_epi8(-128)), _mm512_setzero_si512());
+      eights = _mm512_or_si512(eights, _mm512_sll_epi64(sums, _mm_cvtsi32_si128(16 * i)));
     }
-    sums.put(lane, out);
+    put_sums(eights, out->sums[lane], out->sums[lane] + kSuperSteps);
     out->scale[lane] = shared.scale;
   }
 }
