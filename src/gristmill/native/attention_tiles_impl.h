@@ -11,6 +11,9 @@ namespace {
 
 struct KvTiles : KvBf16 {};
 
+// Keys and values are asked for so many bytes before they are needed, into the first-level cache.
+constexpr int kAheadOfKeys = 1024;
+
 constexpr int kTileDims = 32;       // of a key that are multiplied at once
 constexpr int kMostTileDims = 256;  // of a value
 
@@ -38,7 +41,7 @@ inline void tile_scores(const Segment<KvTiles>& s, const int* blocks, int head, 
   constexpr int kBytes = kTileDims * kKvBlock * 2;
   clear_tiles(Tiles<V>());
   for (int d = 0; d < s.kv.head_dim; d += kTileDims) {
-    if constexpr (V == 1) ask_for_stream<kBytes>(keys[0] + size_t(d) * kKvBlock);
+    if constexpr (V == 1) ask_for<kBytes, 3>(keys[0] + size_t(d) * kKvBlock, kAheadOfKeys);
     load_tile<2>(q + d, size_t(s.kv.head_dim) * sizeof(float));
     add_pairs_of<2>(Tiles<V>(), [&](int v) { return keys[v] + size_t(d) * kKvBlock; }, 64);
   }
@@ -105,7 +108,7 @@ void stream_segment<KvTiles>(const Segment<KvTiles>& s, int n_heads) {
       for_dimensions(v_dim, [&](auto width, int d) {
         constexpr int kWidth = decltype(width)::value;
         float* out = s.state(row) + kStateHead + d;
-        for (int j = 0; j < kKvBlock / 2; j++) ask_for_stream<kWidth * 64>(w + (size_t(j) * v_dim + d) * 2);
+        for (int j = 0; j < kKvBlock / 2; j++) ask_for<kWidth * 64, 3>(w + (size_t(j) * v_dim + d) * 2, kAheadOfKeys);
         load_tiles(Tiles<kWidth>(), out, kLanes, s.width());
         add_tile_values<kWidth>(w + d * 2, v_dim, p + b * kKvBlock);
         store_tiles(Tiles<kWidth>(), out, kLanes, s.width());

@@ -508,7 +508,8 @@ struct BlockedVisit {
       } else if constexpr (P == kGroup) {
         constexpr int kBytes = (T::kQuantBytes + T::kScaleBytes) * kGroup;
         constexpr bool kNear = !T::kHalves && (kSmall<T> || C > 1 || T::kWhole);  // others lose by it
-        if (kNear && kStreamsWait != Wait::Nowhere) ask_for_stream<kBytes>(at);
+        constexpr int kAhead = T::kQuantBytes == 512 ? kAheadAsItLies : kAheadTakenApart;
+        if (kStreamsWait == Wait::Second || (kNear && kStreamsWait == Wait::First)) ask_for_stream<kBytes, kAhead>(at);
         else if (T::kAsk && (C > 2 || kStreamsWait != Wait::Nowhere)) ask_for<kBytes, 2>(at, kAheadUnpacked);
       }
     };

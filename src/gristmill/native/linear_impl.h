@@ -15,9 +15,10 @@ namespace {
 const Wait kStreamsWait = streams_wait();
 
 // So many bytes before they are needed weights are asked for where each is read once: the processor foresees them only as
-// far as a page of 4 KiB goes and as its window of instructions reaches, which unpacking makes short. kAheadUnpacked: into
-// the second-level cache, where streams wait nowhere with more than two columns alone.
-constexpr int kAheadOfStream = 6144, kAheadUnpacked = 8192;
+// far as a page of 4 KiB goes and as its window of instructions reaches, which unpacking makes short. Where streams wait in the
+// second-level cache, those that are used as they lie are best asked for later than others. kAheadUnpacked: into that cache, where
+// streams wait nowhere with more than two columns alone.
+constexpr int kAheadOfStream = 6144, kAheadAsItLies = 3072, kAheadTakenApart = 4096, kAheadUnpacked = 8192;
 
 // Asks for what lies so far beyond `at`, also where that is beyond an array's end.
 template <int Bytes, int Cache>
@@ -28,10 +29,10 @@ GRISTMILL_INLINE void ask_for(const void* at, int ahead) {
 }
 
 // Asks for so much of a stream, where streams wait somewhere.
-template <int Bytes>
+template <int Bytes, int Ahead = kAheadAsItLies>
 GRISTMILL_INLINE void ask_for_stream(const void* at) {
   if (kStreamsWait == Wait::First) ask_for<Bytes, 0>(at, kAheadOfStream);
-  else if (kStreamsWait == Wait::Second) ask_for<Bytes, 2>(at, kAheadOfStream);
+  else if (kStreamsWait == Wait::Second) ask_for<Bytes, 2>(at, Ahead);
 }
 
 // As many panels at once as a tile of C columns leaves accumulators for.

@@ -284,7 +284,7 @@ constexpr int kFewTiles = 2, kFarther = 2048, kLater = 6144;
 // ---- bytes with one tile of activations ----------------------------------------------------------------------------------
 // Here taking apart would cost more than it saves: bytes are multiplied where they lie, a step at a time.
 
-constexpr int kBytesFarther = 4096, kBytesLater = 16384;
+constexpr int kBytesFarther = 2048, kBytesLater = 16384;
 
 // sums[c] += a panel's n steps with row c, of which there are `rows`. kSteps: n where the compiler can know it, otherwise 0.
 template <class T, int kSteps>
