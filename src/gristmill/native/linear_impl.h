@@ -16,9 +16,9 @@ const Wait kStreamsWait = streams_wait();
 
 // So many bytes before they are needed weights are asked for where each is read once: the processor foresees them only as
 // far as a page of 4 KiB goes and as its window of instructions reaches, which unpacking makes short. Where streams wait in the
-// second-level cache, those that are used as they lie are best asked for later than others. kAheadUnpacked: into that cache, where
-// streams wait nowhere with more than two columns alone.
-constexpr int kAheadOfStream = 6144, kAheadAsItLies = 3072, kAheadTakenApart = 4096, kAheadUnpacked = 8192;
+// second-level cache, the less there is to do with them, the later they are best asked for. kAheadUnpacked: into that cache,
+// where streams wait nowhere with more than two columns alone.
+constexpr int kAheadOfStream = 6144, kAheadShortened = 2560, kAheadAsItLies = 3072, kAheadTakenApart = 4096, kAheadUnpacked = 8192;
 
 // Asks for what lies so far beyond `at`, also where that is beyond an array's end.
 template <int Bytes, int Cache>
@@ -376,7 +376,7 @@ struct ShortenedVisit {
       for (const int stop = patch.before(k_end); k < stop; k += C::kColumns, q += kBytes * width) {
         if constexpr (P == 1 && N > 8) ask_for_next<N>(column, first * (kShortenedStretch / C::kColumns) + (k - k_begin) / C::kColumns);
         if (behind.asks()) behind.fetch();
-        else if (kStreamsWait != Wait::Nowhere && P == kGroup) ask_for_stream<kBytes * P>(q);
+        else if (kStreamsWait != Wait::Nowhere && P == kGroup) ask_for_stream<kBytes * P, kAheadShortened>(q);
         each_index<P>(add_expanded);
       }
       if (k >= k_end) break;

@@ -107,7 +107,7 @@ inline void pair_group(const Matrix& w, const uint8_t* group, int panel, const C
     const bool once = n_tiles == 1;
     const int stretch = once ? std::min(Pairs::kFewStretch, w.cols) : kPairStretch;
     pairs.restart();
-    Asking<0> asking{group + kAheadOfStream, Pairs::kTaken ? kStepLines : 0, Pairs::kTaken ? 0 : kLines};
+    Asking<0> asking{group + kAheadTakenApart, Pairs::kTaken ? kStepLines : 0, Pairs::kTaken ? 0 : kLines};
     for (int begin = 0; begin < w.cols; begin += stretch) {
       const int end = std::min(begin + stretch, w.cols);
       if (!once) {
