@@ -198,6 +198,18 @@ def test_queries_stored_on_the_way_are_nowhere_else(cpu: CpuOps) -> None:
     cpu.capture(step)
     with pytest.raises(RuntimeError, match="only in the attention"):
         cpu.capture(lambda: step(True))
+    wide = cpu.kv_layers(1, 10, 1, 32, "f32")[0]  # of another shape: a store there is no attention's of this one
+    wide.fill(0)
+
+    def elsewhere() -> tuple[F32]:
+        q = cpu.store_qkv(qkv, None, None, 1e-5, angles, kv, batch.slots[0])
+        return (cpu.attention(q, wide, batch, batch.block_tables[0], 0, None),)
+
+    (y,), again = cpu.capture(elsewhere)
+    kv.fill(0)
+    again()
+    read = cpu.attention(queries(shape, 1), kv, batch, batch.block_tables[0], 0, None)
+    assert not y.any() and (read == 1).all()
 
 
 def test_one_key_gives_its_value(cpu: CpuOps) -> None:

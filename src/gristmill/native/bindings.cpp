@@ -317,7 +317,7 @@ auto attention(Backend& ops, In<float, 2> q, const KvStore& kv, In<int32_t, 1> p
   c.block_tables = block_tables.data(), c.sinks = data_or_null(sinks), c.window = window, c.scale = scale;
   auto note = [&](auto call) { perform(ops, call, q, kv, positions, query_start, block_tables, sinks); };
   const int n_blocks = kv.n_blocks;
-  if (ops.tape && ops.tape->takes_back_store(c.q, c.y)) {
+  if (ops.tape && ops.tape->takes_back_store(c)) {
     note([&ops, c, n_tokens, n_blocks, store = ops.tape->store, n_slots = ops.tape->n_slots] {
       check_slots(store, n_slots);
       check_tables(c, int(n_tokens), n_blocks);

@@ -35,9 +35,11 @@ struct Tape {
 
   std::unordered_set<const void*> unwritten; // results that a replay does without
 
-  // Takes the last call back if it stored what these queries come from: it can be done on the way to y, and without them.
-  bool takes_back_store(const float* q, const float* y) {
-    if (calls.empty() || n_calls_to_store != calls.size() || store.q != q || store.qkv == y) return false;
+  // Takes the last call back if it stored, in the same cache, what c's queries come from: it can be done on the way to c's y, and
+  // without them.
+  bool takes_back_store(const AttentionCall& c) {
+    if (calls.empty() || n_calls_to_store != calls.size()) return false;
+    if (store.q != c.q || store.kv.memory != c.kv.memory || store.qkv == c.y) return false;
     calls.pop_back();
     return true;
   }
