@@ -1,9 +1,16 @@
-"""The end of a pool of threads: each of them leaves, whatever it is at."""
+"""A pool of threads: everything is done, whoever takes it over, and at its end each thread leaves, wherever it is."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+
+import numpy as np
+import pytest
+
+from gristmill.formats.checkpoint import Weight
+from gristmill.formats.qtypes import QType
+from gristmill.ops.cpu import CpuOps
 
 PROGRAM = """
 import numpy as np
@@ -22,3 +29,22 @@ def test_a_pool_ends_while_its_threads_are_at_a_loop_s_end() -> None:
     """Many pools that end at different moments after a loop. Where a thread could miss the end, one pool in 2,000 to
     30,000 or more never ended: these show it often, not always."""
     subprocess.run([sys.executable, "-c", PROGRAM], check=True, timeout=300)
+
+
+@pytest.mark.parametrize("n_threads", [2, 3, 16])
+@pytest.mark.parametrize("rows", [16, 64, 200, 4160])
+@pytest.mark.parametrize("columns", [1, 16, 300])
+def test_every_panel_is_multiplied_with_every_column(rows: int, columns: int, n_threads: int) -> None:
+    """Threads take over stretches from one another, also amid a group's columns: with more of them than cores
+    they are stopped anywhere."""
+    rng = np.random.default_rng(rows + columns)
+    data = rng.normal(size=(rows, 64)).astype(np.float32)
+    weight = Weight("w", data.reshape(-1).view(np.uint8), QType.F32, (rows, 64), None)
+    x = rng.normal(size=(columns, 64)).astype(np.float32)
+    alone = CpuOps(1, "auto")
+    expected = alone.linear(x, alone.put([weight]))
+    np.testing.assert_allclose(expected, x @ data.T, rtol=1e-4, atol=1e-4)
+    ops = CpuOps(n_threads, "auto")
+    packed = ops.put([weight])
+    for _ in range(30):
+        assert np.array_equal(ops.linear(x, packed), expected)

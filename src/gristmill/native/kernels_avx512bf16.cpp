@@ -10,6 +10,8 @@
 #include "attention_impl.h"
 #include "attention_tiles_impl.h"
 #include "tiles_impl.h"
+#include "tiles_planes_impl.h"
+#include "tiles_few_impl.h"
 #include "tiles_int8_impl.h"
 
 namespace gristmill {

@@ -135,35 +135,27 @@ Columns Ops::columns_of(const Matrix& m, const Activations& x, int first, int n)
   return all.some(first, n, m.cols / kBlock);
 }
 
-// Long tasks first, as memory is read best in long stretches, and short ones last, the shortest with few columns too, so that
-// the threads end together. n_after: panels that follow this part's.
-void Ops::plan_part(const Linear& w, int matrix, int part, int n_after, const Columns& columns, const Columns& other) {
-  const Matrix& m = w.parts[part]->matrix;
-  const int n_panels = m.n_panels(), n_blocks = m.cols / kBlock;
-  for (int p = 0, step; p < n_panels; p += step) {
-    int left = n_panels - p + n_after;
-    step = std::min(std::clamp(left / (pool_.size() * 2) / kGroup * kGroup, kGroup, 256), n_panels - p);
-    int n_at_once = step > kGroup ? columns.n : columns_at_least();
-    for (int c = 0; c < columns.n; c += n_at_once)
-      tasks_.push_back({&w, matrix, part, p, p + step, columns.some(c, n_at_once, n_blocks), other.some(c, n_at_once, n_blocks)});
-  }
+void Ops::plan_part(const Linear& w, int matrix, int part, const Columns& columns, const Columns& other) {
+  const int n_groups = (w.parts[part]->matrix.n_panels() + kGroup - 1) / kGroup;
+  const int n_chunks = (columns.n + columns_at_least() - 1) / columns_at_least();
+  const int first = tasks_.empty() ? 0 : tasks_.back().end_item;
+  tasks_.push_back({&w, matrix, part, columns, other, n_chunks, first, first + n_groups * n_chunks});
 }
 
 void Ops::plan(const Linear& w, int matrix, const Activations& x, int first, int n_columns) {
-  int n_after = 0, first_row = 0;
-  for (const auto& part : w.parts) n_after += part->matrix.n_panels();
+  int first_row = 0;
   for (int part = 0; part < int(w.parts.size()); part++) {
     const Matrix& m = w.parts[part]->matrix;
     Columns columns = columns_of(m, x, first, n_columns);
     columns.first_row = first_row;
-    n_after -= m.n_panels(), first_row += m.rows;
-    plan_part(w, matrix, part, n_after, columns, columns);
+    first_row += m.rows;
+    plan_part(w, matrix, part, columns, columns);
   }
 }
 
 void Ops::plan_gated(const Linear& w, int matrix, const Activations& x, int first, int n_columns) {
   auto columns = [&](int part) { return columns_of(w.parts[part]->matrix, x, first, n_columns); };
-  plan_part(w, matrix, 0, 0, columns(0), columns(1));
+  plan_part(w, matrix, 0, columns(0), columns(1));
 }
 
 // Panels of one part with their bias, which go where `columns` says.
@@ -177,33 +169,47 @@ void Ops::multiply(const Linear& w, int matrix, int part, int panel, int panel_e
   for (int c = 0; c < columns.n; c++) kernels_->add(bias, columns.column[c].y + (columns.first_row + row), n);
 }
 
-void Ops::run_tasks(const std::function<void(const Task&)>& body) {
+void Ops::run_tasks(const std::function<void(const Task&, const Block&)>& body) {
   int64_t cost = 0;
-  for (const Task& t : tasks_) cost += int64_t(t.panel_end - t.panel) * kLanes * t.columns.n * t.w->cols();
-  if (cost < kAlone * 4) {
-    for (const Task& task : tasks_) body(task);
-  } else {
-    pool_.run(int(tasks_.size()), [&](int i) { body(tasks_[i]); });
-  }
+  for (const Task& t : tasks_) cost += int64_t(t.w->parts[t.part]->matrix.rows) * t.columns.n * t.w->cols();
+  auto items = [&](int item, int end) {
+    auto task = std::upper_bound(tasks_.begin(), tasks_.end(), item, [](int i, const Task& t) { return i < t.end_item; });
+    while (item < end) {
+      const Task& t = *task;
+      const int n_panels = t.w->parts[t.part]->matrix.n_panels(), left = std::min(end, t.end_item) - item;
+      const int group = (item - t.first_item) / t.n_chunks, chunk = (item - t.first_item) % t.n_chunks;
+      const bool whole = chunk == 0 && left >= t.n_chunks;
+      const int n_groups = whole ? left / t.n_chunks : 1, n_chunks = whole ? t.n_chunks : std::min(left, t.n_chunks - chunk);
+      const int first = chunk * columns_at_least(), n = std::min(n_chunks * columns_at_least(), t.columns.n - first);
+      body(t, {group * kGroup, std::min((group + n_groups) * kGroup, n_panels), first, n});
+      item += n_groups * n_chunks;
+      if (item == t.end_item) task++;
+    }
+  };
+  const int n_items = tasks_.empty() ? 0 : tasks_.back().end_item;
+  if (cost < kAlone * 4) items(0, n_items);
+  else pool_.run_stretches(n_items, items);
 }
 
 void Ops::run() {
-  run_tasks([&](const Task& t) { multiply(*t.w, t.matrix, t.part, t.panel, t.panel_end, t.columns); });
+  run_tasks([&](const Task& t, const Block& b) {
+    multiply(*t.w, t.matrix, t.part, b.panel, b.panel_end, t.columns.some(b.first, b.n, t.w->cols() / kBlock));
+  });
 }
 
 // Gate's and up's products with some columns wait in the cache for one another; y gets their swiglu alone.
 void Ops::run_gated(float limit) {
   constexpr int kFloats = 16384, kBeside = 16;  // of a row: from one to the next no power of two
-  run_tasks([&](const Task& t) {
+  run_tasks([&](const Task& t, const Block& b) {
     thread_local std::vector<float> products;
     thread_local std::vector<Column> columns;
-    const int d_ff = t.w->parts[0]->matrix.rows, most = std::min(t.columns.n, columns_at_least());
+    const int d_ff = t.w->parts[0]->matrix.rows, most = std::min(b.n, columns_at_least());
     const int step = std::max(kFloats / most / kLanes / kGroup, 1) * kGroup, stride = step * kLanes + kBeside;
     products.resize(std::max(products.size(), size_t(2) * most * stride));
     columns.resize(columns_at_least());
-    for (int p = t.panel; p < t.panel_end; p += step) {
-      const int end = std::min(p + step, t.panel_end), row = p * kLanes, n = std::min(end * kLanes, d_ff) - row;
-      for (int first = 0; first < t.columns.n; first += most) {
+    for (int p = b.panel; p < b.panel_end; p += step) {
+      const int end = std::min(p + step, b.panel_end), row = p * kLanes, n = std::min(end * kLanes, d_ff) - row;
+      for (int first = b.first; first < b.first + b.n; first += most) {
         float* out = products.data();
         for (int part = 0; part < 2; part++, out += size_t(most) * stride) {
           Columns some = (part ? t.other : t.columns).some(first, most, t.w->cols() / kBlock);
@@ -213,7 +219,7 @@ void Ops::run_gated(float limit) {
           multiply(*t.w, t.matrix, part, p, end, some);
         }
         const float *gate = products.data(), *up = gate + size_t(most) * stride;
-        for (int c = 0; c < std::min(most, t.columns.n - first); c++)
+        for (int c = 0; c < std::min(most, b.first + b.n - first); c++)
           kernels_->swiglu(gate + size_t(c) * stride, up + size_t(c) * stride, n, limit, t.columns.column[first + c].y + row);
       }
     }

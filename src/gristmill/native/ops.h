@@ -83,7 +83,7 @@ constexpr int64_t kAlone = 16384;
 constexpr int kColumnsOfShort = 128, kColumnsOfTiles = 512;
 
 // From so many columns on kernels for 16 at once are faster, where there are some: for quants that are taken apart, and for bytes.
-constexpr int kWideFrom = 6, kWideFromOfBytes = 4;
+constexpr int kWideFrom = 5, kWideFromOfBytes = 4;
 
 struct SampleCall {
   const float* logits;           // [R, vocab_size]
@@ -158,11 +158,17 @@ class Ops {
     std::vector<Column> columns;
     int tile_columns = kTileColumns;
   };
-  // A stretch of one weight's panels, for some of the columns. With `other`, of gate's, and up's that go with them.
+  // A part of a weight that meets some columns, or gate, and then up with `other`. Its items, which threads share: groups of panels,
+  // and of each chunks of columns, one after the other.
   struct Task {
     const Linear* w;
-    int matrix, part, panel, panel_end;
+    int matrix, part;
     Columns columns, other;
+    int n_chunks, first_item, end_item;
+  };
+  // Panels of a task with n columns from `first` on.
+  struct Block {
+    int panel, panel_end, first, n;
   };
 
   // So many columns are quantized side by side where a matrix meets n of them.
@@ -178,11 +184,11 @@ class Ops {
   // Add the tasks of n_columns columns from `first` on, a multiple of x.tile_columns: of all parts, or of gate and up together.
   void plan(const Linear& w, int matrix, const Activations& x, int first, int n_columns);
   void plan_gated(const Linear& w, int matrix, const Activations& x, int first, int n_columns);
-  void plan_part(const Linear& w, int matrix, int part, int n_after, const Columns& columns, const Columns& other);
+  void plan_part(const Linear& w, int matrix, int part, const Columns& columns, const Columns& other);
   // Does all tasks that were added.
   void run();
   void run_gated(float limit);
-  void run_tasks(const std::function<void(const Task&)>& body);
+  void run_tasks(const std::function<void(const Task&, const Block&)>& body);
   void multiply(const Linear& w, int matrix, int part, int panel, int panel_end, const Columns& columns) const;
   void for_rows(int n_rows, int64_t cost, const std::function<void(int)>& body);
 

@@ -45,8 +45,36 @@ void Courtesy::give_way() {
   next_ = now + pause_ + (waited < kNobody ? Clock::duration(0) : kKeepsPerWait * waited);
 }
 
-ThreadPool::ThreadPool(int n_threads) {
-  for (int i = 1; i < n_threads; i++) workers_.emplace_back([this] { work(); });
+int ThreadPool::Part::size() const {
+  const uint64_t left = left_.load(std::memory_order_acquire);
+  return int(left >> 32) - int(uint32_t(left));
+}
+
+// The first half, at least one; false if there is none.
+bool ThreadPool::Part::take_first(int& begin, int& end) {
+  uint64_t left = left_.load(std::memory_order_acquire);
+  for (;;) {
+    const int last = int(left >> 32);
+    begin = int(uint32_t(left));
+    if (begin == last) return false;
+    end = begin + (last - begin + 1) / 2;
+    if (left_.compare_exchange_weak(left, pack(end, last), std::memory_order_acq_rel, std::memory_order_acquire)) return true;
+  }
+}
+
+bool ThreadPool::Part::take_last(int& begin, int& end) {
+  uint64_t left = left_.load(std::memory_order_acquire);
+  for (;;) {
+    const int first = int(uint32_t(left));
+    end = int(left >> 32);
+    if (first == end) return false;
+    begin = end - (end - first + 1) / 2;
+    if (left_.compare_exchange_weak(left, pack(first, begin), std::memory_order_acq_rel, std::memory_order_acquire)) return true;
+  }
+}
+
+ThreadPool::ThreadPool(int n_threads) : parts_(n_threads) {
+  for (int i = 1; i < n_threads; i++) workers_.emplace_back([this, i] { work(i); });
 }
 
 ThreadPool::~ThreadPool() {
@@ -58,20 +86,48 @@ ThreadPool::~ThreadPool() {
   for (auto& worker : workers_) worker.join();
 }
 
-void ThreadPool::take_items() {
+void ThreadPool::take_items(int part) {
+  if (in_order_) {
+    for (int item; (item = next_item_.fetch_add(1, std::memory_order_relaxed)) < n_items_;) (*body_)(item, item + 1);
+    return;
+  }
+  do
+    for (int begin, end; parts_[part].take_first(begin, end);) (*body_)(begin, end);
+  while (take_over(part));
+}
+
+// Makes the last half of the longest part this thread's; false if nothing is left.
+bool ThreadPool::take_over(int part) {
   for (;;) {
-    int item = next_item_.fetch_add(1, std::memory_order_relaxed);
-    if (item >= n_items_) return;
-    (*body_)(item);
+    Part* longest = &parts_[part];
+    for (Part& other : parts_)
+      if (other.size() > longest->size()) longest = &other;
+    if (longest == &parts_[part]) return false;
+    int begin, end;
+    if (!longest->take_last(begin, end)) continue;
+    parts_[part].set(begin, end);
+    return true;
   }
 }
 
 void ThreadPool::run(int n_items, const std::function<void(int)>& body) {
+  loop(n_items, true, [&body](int item, int) { body(item); });
+}
+
+void ThreadPool::run_stretches(int n_items, const std::function<void(int, int)>& body) {
+  if (workers_.empty()) return body(0, n_items);
+  const int n_parts = int(parts_.size());
+  for (int i = 0; i < n_parts; i++) parts_[i].set(int(int64_t(n_items) * i / n_parts), int(int64_t(n_items) * (i + 1) / n_parts));
+  loop(n_items, false, body);
+}
+
+void ThreadPool::loop(int n_items, bool in_order, const std::function<void(int, int)>& body) {
   if (workers_.empty() || n_items <= 1) {
-    for (int i = 0; i < n_items; i++) body(i);
+    for (int i = 0; i < n_items; i++) body(i, i + 1);
     return;
   }
   n_items_ = n_items;
+  in_order_ = in_order;
   body_ = &body;
   next_item_.store(0, std::memory_order_relaxed);
   loop_.fetch_add(kNext | kOpen, std::memory_order_seq_cst);
@@ -80,7 +136,7 @@ void ThreadPool::run(int n_items, const std::function<void(int)>& body) {
     wake_.notify_all();
   }
   if (all_made_.load(std::memory_order_relaxed) && caller_.courtesy.due()) caller_.courtesy.give_way();
-  take_items();
+  take_items(leader_);
   loop_.fetch_sub(kOpen, std::memory_order_acquire);
   while (!spin_until([this] { return loop_.load(std::memory_order_acquire) % kOpen == 0; })) std::this_thread::yield();
 }
@@ -99,14 +155,16 @@ bool ThreadPool::take_lead(size_t& next) {
 }
 
 // Makes calls until all are made or another thread goes on with them.
-void ThreadPool::lead(size_t next, Courtesy& courtesy) {
+void ThreadPool::lead(size_t next, Member& member) {
+  leader_ = member.part;
   try {
     while (next < calls_->size()) {
       (*calls_)[next++]();
-      if (next == calls_->size() || !courtesy.due()) continue;
+      if (next == calls_->size() || !member.courtesy.due()) continue;
       lead_.store(next, std::memory_order_release);
-      courtesy.give_way();
+      member.courtesy.give_way();
       if (!take_lead(next)) return;
+      leader_ = member.part;
     }
   } catch (...) {
     error_ = std::current_exception();
@@ -121,12 +179,12 @@ bool ThreadPool::needs(const Member& member) const {
 
 // Goes on with the calls, or takes items of a loop that is new, if there is either.
 void ThreadPool::help(Member& member) {
-  if (size_t next; take_lead(next)) lead(next, member.courtesy);
+  if (size_t next; take_lead(next)) lead(next, member);
   uint64_t number = loop_.load(std::memory_order_acquire) / kNext;
   if (number == member.seen) return;
   member.seen = number;
   if (!enter(number)) return;
-  take_items();
+  take_items(member.part);
   loop_.fetch_sub(1, std::memory_order_release);
 }
 
@@ -139,17 +197,18 @@ void ThreadPool::run_calls(const std::vector<std::function<void()>>& calls) {
   error_ = nullptr;
   all_made_.store(false, std::memory_order_relaxed);
   caller_.courtesy.begin_anew();
-  lead(0, caller_.courtesy);
+  lead(0, caller_);
   while (!all_made_.load(std::memory_order_acquire)) {
     auto moved = [this] { return all_made_.load(std::memory_order_acquire) || needs(caller_); };
     if (spin_until(moved)) help(caller_);
     else std::this_thread::yield();
   }
+  leader_ = caller_.part;
   if (error_) std::rethrow_exception(error_);
 }
 
-void ThreadPool::work() {
-  Member self;
+void ThreadPool::work(int part) {
+  Member self{part};
   for (;;) {
     auto changed = [this, &self] { return stop_ || needs(self); };
     if (!spin_until(changed)) {

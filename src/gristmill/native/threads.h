@@ -45,23 +45,44 @@ class ThreadPool {
   // Only one thread may call this at a time.
   void run(int n_items, const std::function<void(int item)>& body);
 
+  // The same for stretches of items, begin .. end, whose order does not matter but that are best done next to one another.
+  // Each thread has a part of them to itself and takes half of what is left of it at a time. Whose part is done takes over the
+  // last half of what is left of the longest.
+  void run_stretches(int n_items, const std::function<void(int begin, int end)>& body);
+
   // Makes the calls in order, each of which may `run` loops, and returns when all are made, or throws what one threw.
   // They move from thread to thread: whose turn it is to give way, leaves the next one to another that is there.
   void run_calls(const std::vector<std::function<void()>>& calls);
 
  private:
   struct Member {
-    uint64_t seen = 0;   // the last loop's number
-    Courtesy courtesy;
+    int part;           // of a loop
+    uint64_t seen = 0;  // the last loop's number
+    Courtesy courtesy = {};
   };
 
-  void work();
+  // Items begin .. end that nobody has taken. Its own thread takes the first ones, others the last, and none is taken twice.
+  class alignas(64) Part {
+   public:
+    void set(int begin, int end) { left_.store(pack(begin, end), std::memory_order_release); }
+    int size() const;
+    bool take_first(int& begin, int& end);
+    bool take_last(int& begin, int& end);
+
+   private:
+    static uint64_t pack(int begin, int end) { return uint64_t(uint32_t(end)) << 32 | uint32_t(begin); }
+    std::atomic<uint64_t> left_{0};
+  };
+
+  void work(int part);
   bool needs(const Member& member) const;
   void help(Member& member);
   bool take_lead(size_t& next);
-  void lead(size_t next, Courtesy& courtesy);
+  void lead(size_t next, Member& member);
   bool enter(uint64_t number);
-  void take_items();
+  void loop(int n_items, bool in_order, const std::function<void(int, int)>& body);
+  void take_items(int part);
+  bool take_over(int part);
 
   std::vector<std::thread> workers_;
   std::mutex mutex_;
@@ -74,7 +95,9 @@ class ThreadPool {
   alignas(64) std::atomic<int> next_item_{0};
   alignas(64) std::atomic<int> n_sleeping_{0};
   int n_items_ = 0;
-  const std::function<void(int)>* body_ = nullptr;
+  bool in_order_ = true;  // items are taken one by one; otherwise from parts_
+  std::vector<Part> parts_;
+  const std::function<void(int, int)>* body_ = nullptr;
 
   // The next call, for whoever takes it; kTaken while somebody makes one and where there are none.
   static constexpr size_t kTaken = ~size_t(0);
@@ -82,7 +105,8 @@ class ThreadPool {
   std::atomic<bool> all_made_{true};
   const std::vector<std::function<void()>>* calls_ = nullptr;
   std::exception_ptr error_;
-  Member caller_;
+  Member caller_{0};
+  int leader_ = 0;  // part of the thread that makes calls
   std::atomic<bool> stop_{false};
 };
 
