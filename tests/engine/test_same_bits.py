@@ -29,6 +29,7 @@ MODELS = {
     "llama-wide": ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_K", "Q5_K", "Q6_K"),
     "qwen3-wide": ("Q8_0", "Q4_K"),
     "gpt-oss-wide": ("MXFP4", "Q8_0"),
+    "llama2c-wide": ("Q8_GROUPS",),
 }
 CASES = [(model, qtype, "f16") for model, qtypes in MODELS.items() for qtype in qtypes]
 CASES += [
