@@ -169,22 +169,28 @@ void Ops::multiply(const Linear& w, int matrix, int part, int panel, int panel_e
   for (int c = 0; c < columns.n; c++) kernels_->add(bias, columns.column[c].y + (columns.first_row + row), n);
 }
 
+// The first items of begin .. end that are one block: whole groups, or chunks of one group. begin: then the next item.
+Ops::Block Ops::take_block(const Task& t, int& begin, int end) const {
+  const int n_items = std::min(end, t.end_item) - begin;
+  const int group = (begin - t.first_item) / t.n_chunks, chunk = (begin - t.first_item) % t.n_chunks;
+  const bool whole = chunk == 0 && n_items >= t.n_chunks;
+  const int n_groups = whole ? n_items / t.n_chunks : 1, n_chunks = whole ? t.n_chunks : std::min(n_items, t.n_chunks - chunk);
+  begin += n_groups * n_chunks;
+  const int panel_end = std::min((group + n_groups) * kGroup, t.w->parts[t.part]->matrix.n_panels());
+  const int first = chunk * columns_at_least(), n = std::min(n_chunks * columns_at_least(), t.columns.n - first);
+  return {group * kGroup, panel_end, first, n};
+}
+
 void Ops::run_tasks(const std::function<void(const Task&, const Block&)>& body) {
   int64_t cost = 0;
   for (const Task& t : tasks_) cost += int64_t(t.w->parts[t.part]->matrix.rows) * t.columns.n * t.w->cols();
-  auto items = [&](int item, int end) {
-    auto task = std::upper_bound(tasks_.begin(), tasks_.end(), item, [](int i, const Task& t) { return i < t.end_item; });
-    while (item < end) {
-      const Task& t = *task;
-      const int n_panels = t.w->parts[t.part]->matrix.n_panels(), left = std::min(end, t.end_item) - item;
-      const int group = (item - t.first_item) / t.n_chunks, chunk = (item - t.first_item) % t.n_chunks;
-      const bool whole = chunk == 0 && left >= t.n_chunks;
-      const int n_groups = whole ? left / t.n_chunks : 1, n_chunks = whole ? t.n_chunks : std::min(left, t.n_chunks - chunk);
-      const int first = chunk * columns_at_least(), n = std::min(n_chunks * columns_at_least(), t.columns.n - first);
-      body(t, {group * kGroup, std::min((group + n_groups) * kGroup, n_panels), first, n});
-      item += n_groups * n_chunks;
-      if (item == t.end_item) task++;
-    }
+  auto items = [&](int begin, int end) {
+    auto task = std::upper_bound(tasks_.begin(), tasks_.end(), begin, [](int item, const Task& t) { return item < t.end_item; });
+    for (; begin < end; task++)
+      while (begin < std::min(end, task->end_item)) {
+        const Block block = take_block(*task, begin, end);
+        body(*task, block);
+      }
   };
   const int n_items = tasks_.empty() ? 0 : tasks_.back().end_item;
   if (cost < kAlone * 4) items(0, n_items);

@@ -189,6 +189,7 @@ class Ops {
   void run();
   void run_gated(float limit);
   void run_tasks(const std::function<void(const Task&, const Block&)>& body);
+  Block take_block(const Task& t, int& begin, int end) const;
   void multiply(const Linear& w, int matrix, int part, int panel, int panel_end, const Columns& columns) const;
   void for_rows(int n_rows, int64_t cost, const std::function<void(int)>& body);
 
