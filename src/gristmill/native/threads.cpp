@@ -50,27 +50,16 @@ int ThreadPool::Part::size() const {
   return int(left >> 32) - int(uint32_t(left));
 }
 
-// The first half, at least one; false if there is none.
-bool ThreadPool::Part::take_first(int& begin, int& end) {
-  uint64_t left = left_.load(std::memory_order_acquire);
-  for (;;) {
-    const int last = int(left >> 32);
-    begin = int(uint32_t(left));
-    if (begin == last) return false;
-    end = begin + (last - begin + 1) / 2;
-    if (left_.compare_exchange_weak(left, pack(end, last), std::memory_order_acq_rel, std::memory_order_acquire)) return true;
-  }
-}
-
-bool ThreadPool::Part::take_last(int& begin, int& end) {
-  uint64_t left = left_.load(std::memory_order_acquire);
-  for (;;) {
-    const int first = int(uint32_t(left));
-    end = int(left >> 32);
-    if (first == end) return false;
-    begin = end - (end - first + 1) / 2;
-    if (left_.compare_exchange_weak(left, pack(first, begin), std::memory_order_acq_rel, std::memory_order_acquire)) return true;
-  }
+// Half of the items, at least one: the first or the last. False if there is none.
+bool ThreadPool::Part::take(bool first_ones, int& begin, int& end) {
+  uint64_t left = left_.load(std::memory_order_acquire), rest;
+  do {
+    const int first = int(uint32_t(left)), last = int(left >> 32), n = (last - first + 1) / 2;
+    if (first == last) return false;
+    begin = first_ones ? first : last - n, end = begin + n;
+    rest = first_ones ? pack(end, last) : pack(first, begin);
+  } while (!left_.compare_exchange_weak(left, rest, std::memory_order_acq_rel, std::memory_order_acquire));
+  return true;
 }
 
 ThreadPool::ThreadPool(int n_threads) : parts_(n_threads) {
@@ -92,7 +81,7 @@ void ThreadPool::take_items(int part) {
     return;
   }
   do
-    for (int begin, end; parts_[part].take_first(begin, end);) (*body_)(begin, end);
+    for (int begin, end; parts_[part].take(true, begin, end);) (*body_)(begin, end);
   while (take_over(part));
 }
 
@@ -104,7 +93,7 @@ bool ThreadPool::take_over(int part) {
       if (other.size() > longest->size()) longest = &other;
     if (longest == &parts_[part]) return false;
     int begin, end;
-    if (!longest->take_last(begin, end)) continue;
+    if (!longest->take(false, begin, end)) continue;
     parts_[part].set(begin, end);
     return true;
   }

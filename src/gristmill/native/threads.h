@@ -66,8 +66,7 @@ class ThreadPool {
    public:
     void set(int begin, int end) { left_.store(pack(begin, end), std::memory_order_release); }
     int size() const;
-    bool take_first(int& begin, int& end);
-    bool take_last(int& begin, int& end);
+    bool take(bool first_ones, int& begin, int& end);
 
    private:
     static uint64_t pack(int begin, int end) { return uint64_t(uint32_t(end)) << 32 | uint32_t(begin); }

@@ -46,8 +46,8 @@ class Units {
 
 using PanelSums = float[kWideRows][kLanes];
 
-// So far behind a super-block's end is asked for, and so far before that once more.
-constexpr int kUnitFarther = 2048;
+// So far behind a super-block's end is asked for and, of what is taken apart for few rows, so far before that once more.
+constexpr int kFarther = 2048, kTakenLater = 6144;
 
 // What follows copies units and takes addresses before its loops: beside instructions that read and write memory as the compiler cannot
 // know, only locals stay in registers.
@@ -56,7 +56,7 @@ constexpr int kUnitFarther = 2048;
 template <class T>
 class PlanesOfFew {
  public:
-  static constexpr int kStages = 3, kLater = 6144, kRowBytes = kTileBytes;
+  static constexpr int kStages = 3, kLater = kTakenLater, kRowBytes = kTileBytes;
 
   // Rows of `a`, of which there are n. The i-th turn: takes units[0] apart, multiplies units[1] and adds units[2].
   GRISTMILL_INLINE void turn(int i, const Unit (&units)[kStages], const WideBlock* a, int n, PanelSums* sums, Asking<kLater>& asking) {
@@ -70,10 +70,12 @@ class PlanesOfFew {
     F inverse = f_zero();
     if (taken.n) inverse = take_scales<T>(taken.super, taken.scales, taken.step_bytes, taken.n, scales_[i % 3]);
     auto take = [&](int b) __attribute__((always_inline)) {
-      if (b < taken.n)
+      if (b < taken.n) {
         take_step<T>(taken.quants + taken.step_bytes * b, 64 * taken.width, taken.scales + taken.step_bytes * b, inverse, b, in);
-      else if (b == taken.n && b % 2) take_nothing(b, in);
-      asking.ask(kStepLines);
+        asking.ask(kStepLines);
+      } else if (b == taken.n && b % 2) {
+        take_nothing(b, in);
+      }
     };
     auto add = [&](int c) __attribute__((always_inline)) {
       float* sum = sums[added.place][c];
@@ -186,7 +188,7 @@ void few_linear(const Matrix& w, int matrix, int panel, int panel_end, const Col
     for (int stage = kStages - 1; stage; stage--) units[stage] = units[stage - 1];
     units[0] = rest.take();
     if (!units[0].n) left--;
-    else if (units[0].place == 0) asking.next = units[0].super + kSuper * units[0].width + kUnitFarther;
+    else if (units[0].place == 0) asking.next = units[0].super + kSuper * units[0].width + kFarther;
     stages.turn(i, units, columns.wide, columns.n, sums, asking);
     const Unit added = units[kStages - 1];
     for (int c = 0; added.last && c < columns.n; c++) {

@@ -112,8 +112,8 @@ struct PlanesVisit {
   }
 };
 
-// With more tiles of activations what is next is asked for while they are multiplied alone; with so many, once so far beyond it and again later.
-constexpr int kFewTiles = 2, kFarther = 2048, kLater = 6144;
+// With more tiles of activations what is next is asked for while they are multiplied alone.
+constexpr int kFewTiles = 2;
 
 // Bytes that lie as tiles multiply them, signed, as bytes + 128.
 template <class T>
@@ -137,7 +137,7 @@ void tiled_linear(const Matrix& w, int matrix, int panel, int panel_end, const C
   }
   TakenPanel taken[kPair];
   WidePartial partial;
-  TileShapes shapes(all.n < kWideRows ? all.n : kWideRows, kTileBytes, kTileBytes);
+  TileShapes shapes(kWideRows, kTileBytes, kTileBytes);
   const int n_steps = w.n_steps(), n_supers = (n_steps + kSuperSteps - 1) / kSuperSteps;
   for (; panel < panel_end; panel += kGroup) {
     const uint8_t* group = w.group(matrix, panel);
@@ -168,7 +168,7 @@ void tiled_linear(const Matrix& w, int matrix, int panel, int panel_end, const C
           }
         };
         if (n_tiles > kFewTiles) multiply(Asking<0>{next, 0, n_lines / n_products + 1});
-        else multiply(Asking<kLater>{next + kFarther, n_lines * 5 / (8 * kSuperSteps), n_lines / (4 * n_products), n_lines / (8 * columns.n) + 1});
+        else multiply(Asking<kTakenLater>{next + kFarther, n_lines * 5 / (8 * kSuperSteps), n_lines / (4 * n_products), n_lines / (8 * columns.n) + 1});
       }
     }
   }
