@@ -120,8 +120,8 @@ void Ops::prepare(const Rows& x, const int* rows, int n_columns, int tile_column
     if (f32 && c.x != floats) c.x = std::copy_n(c.x, n, floats) - n;
     if (!f32 && x.norm) c.x = nullptr;  // the next row's is there; no one reads it
   };
-  // A thread takes a whole tile, whose columns share cache lines; of few wide ones it takes a part.
-  const int at_once = std::clamp((n_columns + pool_.size() - 1) / pool_.size(), kTileColumns, tile_columns);
+  // A thread takes a whole tile, whose columns share cache lines; of few wide ones, where they hardly do, it takes a part.
+  const int at_once = std::clamp((n_columns + pool_.size() - 1) / pool_.size(), by_tiles ? 1 : kTileColumns, tile_columns);
   const int n_tasks = (n_columns + at_once - 1) / at_once;
   for_rows(n_tasks, wide || int8[0] || int8[1] || bf16 || f32 ? int64_t(n) * at_once : 0, [&](int task) {
     for (int i = task * at_once; i < std::min((task + 1) * at_once, n_columns); i++) put(i);
@@ -137,7 +137,7 @@ Columns Ops::columns_of(const Matrix& m, const Activations& x, int first, int n)
 
 void Ops::plan_part(const Linear& w, int matrix, int part, const Columns& columns, const Columns& other) {
   const int n_groups = (w.parts[part]->matrix.n_panels() + kGroup - 1) / kGroup;
-  const int n_chunks = (columns.n + columns_at_least() - 1) / columns_at_least();
+  const int n_chunks = (columns.n + kColumnsOfItem - 1) / kColumnsOfItem;
   const int first = tasks_.empty() ? 0 : tasks_.back().end_item;
   tasks_.push_back({&w, matrix, part, columns, other, n_chunks, first, first + n_groups * n_chunks});
 }
@@ -177,7 +177,7 @@ Ops::Block Ops::take_block(const Task& t, int& begin, int end) const {
   const int n_groups = whole ? n_items / t.n_chunks : 1, n_chunks = whole ? t.n_chunks : std::min(n_items, t.n_chunks - chunk);
   begin += n_groups * n_chunks;
   const int panel_end = std::min((group + n_groups) * kGroup, t.w->parts[t.part]->matrix.n_panels());
-  const int first = chunk * columns_at_least(), n = std::min(n_chunks * columns_at_least(), t.columns.n - first);
+  const int first = chunk * kColumnsOfItem, n = std::min(n_chunks * kColumnsOfItem, t.columns.n - first);
   return {group * kGroup, panel_end, first, n};
 }
 
@@ -209,10 +209,10 @@ void Ops::run_gated(float limit) {
   run_tasks([&](const Task& t, const Block& b) {
     thread_local std::vector<float> products;
     thread_local std::vector<Column> columns;
-    const int d_ff = t.w->parts[0]->matrix.rows, most = std::min(b.n, columns_at_least());
+    const int d_ff = t.w->parts[0]->matrix.rows, most = std::min(b.n, columns_before_swiglu());
     const int step = std::max(kFloats / most / kLanes / kGroup, 1) * kGroup, stride = step * kLanes + kBeside;
     products.resize(std::max(products.size(), size_t(2) * most * stride));
-    columns.resize(columns_at_least());
+    columns.resize(columns_before_swiglu());
     for (int p = b.panel; p < b.panel_end; p += step) {
       const int end = std::min(p + step, b.panel_end), row = p * kLanes, n = std::min(end * kLanes, d_ff) - row;
       for (int first = b.first; first < b.first + b.n; first += most) {

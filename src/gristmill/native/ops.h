@@ -78,9 +78,9 @@ struct Rows {
 // Work on fewer numbers than this is done by the calling thread: waking another would take longer.
 constexpr int64_t kAlone = 16384;
 
-// Columns of a task of the fewest panels, an end of a matrix that threads share, and of what waits for SwiGLU; where quants are taken
-// apart into tiles for all columns of a task.
-constexpr int kColumnsOfShort = 128, kColumnsOfTiles = 512;
+// Columns of an item, the least that threads share of a matrix; and of what waits for SwiGLU where quants are taken apart into tiles for
+// all columns at once.
+constexpr int kColumnsOfItem = 128, kColumnsOfTiles = 512;
 
 // From so many columns on kernels for 16 at once are faster, where there are some: for quants that are taken apart, and for bytes.
 constexpr int kWideFrom = 5, kWideFromOfBytes = 4;
@@ -173,7 +173,7 @@ class Ops {
 
   // So many columns are quantized side by side where a matrix meets n of them.
   int tile_columns(int n, const Linear& w) const;
-  int columns_at_least() const { return kernels_->quantize_wide ? kColumnsOfTiles : kColumnsOfShort; }
+  int columns_before_swiglu() const { return kernels_->quantize_wide ? kColumnsOfTiles : kColumnsOfItem; }
   // Whether blocks of activations that meet m share scales.
   bool shared(const Matrix& m) const { return kernels_->quantize_wide || m.super(); }
   // Row i of x; where it is normalized, that is in `normed`.

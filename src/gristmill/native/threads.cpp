@@ -201,6 +201,10 @@ void ThreadPool::work(int part) {
   for (;;) {
     auto changed = [this, &self] { return stop_ || needs(self); };
     if (!spin_until(changed)) {
+      if (loop_.load(std::memory_order_relaxed) % kNext) {  // others are still in it, and what comes next should find this thread awake
+        std::this_thread::yield();
+        continue;
+      }
       std::unique_lock<std::mutex> lock(mutex_);
       n_sleeping_.fetch_add(1, std::memory_order_seq_cst);
       wake_.wait(lock, changed);

@@ -12,6 +12,7 @@ from gristmill.ops.triton.common import cdiv, chained, follow
 from gristmill.ops.triton.quantized import (
     INT8_ROWS,
     Q4_0,
+    Q8_0,
     Matrix,
     first_columns,
     paired_tiles,
@@ -52,11 +53,14 @@ def add(parts: Tensor, w: Matrix, y: Tensor, gated: bool, limit: float) -> None:
 
 def _tile_sizes(n_tokens: int, w: Matrix) -> tuple[int, int, int]:
     """(tokens, rows, stored columns): larger ones do more with what they have read, as far as registers and shared
-    memory hold them."""
+    memory hold them. But a Hopper multiplies fewer than 64 rows by instructions of single warps, for which it loads 8
+    bytes of int8 at once and not 2; beside more than 16 tokens these instructions are too slow."""
     wide = w.codes.dtype == torch.float32
     if n_tokens <= FEW or wide:
         few = min(FEW, max(16, triton.next_power_of_2(n_tokens)))
-        return few, _BLOCK_ROWS, 32 if w.two_in_a_byte else 64 if wide else 128
+        of_bytes = w.kind in (INT8_ROWS.value, Q8_0.value)
+        rows = _BLOCK_ROWS // 2 if of_bytes and few == 16 else _BLOCK_ROWS
+        return few, rows, 32 if w.two_in_a_byte else 64 if wide else 128
     return 128, 128, 32 if w.two_in_a_byte else 64
 
 
