@@ -124,7 +124,7 @@ void tile_segment<KvTiles>(Segment<KvTiles>& s, NextSegment next) {
   TileShapes shapes(kRows, 64, 32);
   for (int row = 0; row < s.n_rows; row += kRows) {
     const int n = s.n_rows - row < kRows ? s.n_rows - row : kRows;
-    if (n < kRows) shapes.set(n, 64, 32);
+    if (n < kRows) shapes.set(n, 64, 32, n);
     const Range range = range_of(s, row, n);
     s.scores = scores - size_t(row) * kScoreStride;  // every tile of rows uses the same memory
     for (int b = range.first_block(); b < range.end_block(); b += V) {

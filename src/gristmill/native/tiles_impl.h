@@ -117,7 +117,7 @@ inline void pair_group(const Matrix& w, const uint8_t* group, int panel, const C
       const uint8_t* weights = pairs.words(begin, end, asking);
       for (int column = 0; column < columns.n; column += kWideRows) {
         const int n = std::min(columns.n - column, kWideRows);
-        if (column && n < kWideRows) shapes.set(n, 64, 64);
+        if (column && n < kWideRows) shapes.set(n, 64, 64, n);
         const uint16_t* x = columns.column[column].bf16;
         const uint8_t* q = weights;
         auto& out = sums[column / kWideRows];
@@ -135,7 +135,7 @@ inline void pair_group(const Matrix& w, const uint8_t* group, int panel, const C
         if (!once || end == w.cols) store_tiles(Tiles<Width>(), out[0][0], kWideRows * kLanes, kLanes);
         if (end == w.cols)
           for (int p = 0; p < Width; p++) put_tile(w, columns, panel + p, column, n, out[p]);
-        if (column && n < kWideRows) shapes.set(kWideRows, 64, 64);
+        if (column && n < kWideRows) shapes.set(kWideRows, 64, 64, kWideRows);
       }
     }
   }

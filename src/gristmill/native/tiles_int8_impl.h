@@ -11,8 +11,8 @@ constexpr int kPair = 2;  // panels that are multiplied together
 
 // Takes panels `first` and, if there is one, first + 1 of a group apart: n_steps of its super-block at q. Where they are fewer than
 // kSuperSteps, the matrix ends there.
-template <class T, int kLater>
-inline void take_pair(const uint8_t* q, int width, int first, int n_steps, Asking<kLater>& asking, TakenPanel* out) {
+template <class T>
+inline void take_pair(const uint8_t* q, int width, int first, int n_steps, TakenPanel* out) {
   const size_t step_bytes = size_t(T::kQuantBytes + T::kScaleBytes) * width;
   const int n_panels = std::min(kPair, width - first);
   const uint8_t *steps = q + size_t(T::kSuperBytes) * width, *quants = steps + 64 * first;
@@ -22,7 +22,7 @@ inline void take_pair(const uint8_t* q, int width, int first, int n_steps, Askin
     inverse[p] = take_scales<T>(q + T::kSuperBytes * (first + p), scales + T::kScaleBytes * p, step_bytes, n_steps, out[p].scales);
     if (n_steps % 2) take_nothing(n_steps, out[p].planes);
   }
-  for (int b = 0; b < n_steps; b++, quants += step_bytes, scales += step_bytes, asking.take())
+  for (int b = 0; b < n_steps; b++, quants += step_bytes, scales += step_bytes)
     for (int p = 0; p < n_panels; p++) take_step<T>(quants + 64 * p, 64 * width, scales + T::kScaleBytes * p, inverse[p], b, out[p].planes);
 }
 
@@ -32,8 +32,8 @@ struct alignas(64) UnitSums {
   int32_t sums[P][2][kWideRows][kLanes];
 };
 
-template <class T, int P, int kLater>
-GRISTMILL_INLINE void multiply_planes(const WideBlock& a, const WideBlock* next, const TakenPanel* w, int n_tiles, UnitSums<P>& out, Asking<kLater>& asking) {
+template <class T, int P>
+GRISTMILL_INLINE void multiply_planes(const WideBlock& a, const WideBlock* next, const TakenPanel* w, int n_tiles, UnitSums<P>& out, Asking<0>& asking) {
   using To = Planes<T>;
   clear_tiles(Tiles<2 * P>());
   for (int k = 0; k < n_tiles; k++, asking.multiply()) {
@@ -77,13 +77,12 @@ struct PlanesVisit {
   const uint8_t* row_scales;  // of Q8R
 
   // n columns from `column` on; `sums` wait for the next super-block. next: what is multiplied then.
-  template <int kLater>
-  void tile(const WideBlock& a, const WideBlock* next, int column, int n, float (*sums)[kPair * kLanes], Asking<kLater>& asking) const {
+  void tile(const WideBlock& a, const WideBlock* next, int column, int n, float (*sums)[kPair * kLanes], Asking<0>& asking) const {
     UnitSums<P> unit;
     multiply_planes<T, P>(a, next, taken, (end - begin + 1) / 2, unit, asking);
     if (end == w.n_steps()) return put(unit, a, column, n, sums);
-    if (n < kWideRows) return add(unit, a, n, sums, asking);
-    add(unit, a, kWideRows, sums, asking);  // the same, unrolled
+    if (n < kWideRows) return add(unit, a, n, sums);
+    add(unit, a, kWideRows, sums);  // the same, unrolled
   }
 
  private:
@@ -91,15 +90,11 @@ struct PlanesVisit {
     return add_planes<T>(unit.sums[p], c, a, taken[p].scales, begin ? f_load(sums[c] + p * kLanes) : f_zero());
   }
 
-  template <int kLater>
-  GRISTMILL_INLINE void add(const UnitSums<P>& unit, const WideBlock& a, int n, float (*sums)[kPair * kLanes], Asking<kLater>& asking) const {
+  GRISTMILL_INLINE void add(const UnitSums<P>& unit, const WideBlock& a, int n, float (*sums)[kPair * kLanes]) const {
 #pragma GCC unroll 4
     for (int c = 0; c < n; c++)
 #pragma GCC unroll 2
-      for (int p = 0; p < P; p++) {
-        f_store(sums[c] + p * kLanes, sum(unit, a, p, c, sums));
-        if (kLater && p == 0) asking.add();
-      }
+      for (int p = 0; p < P; p++) f_store(sums[c] + p * kLanes, sum(unit, a, p, c, sums));
   }
 
   void put(const UnitSums<P>& unit, const WideBlock& a, int column, int n, float (*sums)[kPair * kLanes]) const {
@@ -111,9 +106,6 @@ struct PlanesVisit {
       }
   }
 };
-
-// With more tiles of activations what is next is asked for while they are multiplied alone.
-constexpr int kFewTiles = 2;
 
 // Bytes that lie as tiles multiply them, signed, as bytes + 128.
 template <class T>
@@ -131,13 +123,11 @@ void tiled_linear(const Matrix& w, int matrix, int panel, int panel_end, const C
     if constexpr (T::kQuantBytes == 512) return blocked_linear<SignedBytes<T>>(w, matrix, panel, panel_end, all);
     else return blocked_linear<T>(w, matrix, panel, panel_end, all);
   }
-  if (all.n <= kWideRows) {
-    using Stages = std::conditional_t<T::kQuantBytes == 512, BytesOfFew<T>, PlanesOfFew<T>>;
-    return few_linear<T, Stages>(w, matrix, panel, panel_end, all);
-  }
+  if (all.n <= kWideRows) return few_linear<T, 1>(w, matrix, panel, panel_end, all);
+  if (all.n <= 2 * kWideRows) return few_linear<T, 2>(w, matrix, panel, panel_end, all);
   TakenPanel taken[kPair];
   WidePartial partial;
-  TileShapes shapes(kWideRows, kTileBytes, kTileBytes);
+  const TileShapes shapes(kWideRows, kTileBytes, kTileBytes);  // of the last rows too: other shapes would take longer than more rows
   const int n_steps = w.n_steps(), n_supers = (n_steps + kSuperSteps - 1) / kSuperSteps;
   for (; panel < panel_end; panel += kGroup) {
     const uint8_t* group = w.group(matrix, panel);
@@ -148,27 +138,21 @@ void tiled_linear(const Matrix& w, int matrix, int panel, int panel_end, const C
       for (int begin = 0; begin < n_steps; begin += kSuperSteps) {
         const int end = std::min(begin + kSuperSteps, n_steps);
         const uint8_t *q = group + w.step_offset(width, begin), *next = group + w.step_offset(width, end);
-        const int n_lines = int(next - q) / 64 / (kGroup / kPair), n_products = n_tiles * kSuperTiles;
-        auto multiply = [&](auto asking) __attribute__((always_inline)) {
-          for (int pair = 0; pair < width; pair += kPair) {
-            take_pair<T>(q, width, pair, end - begin, asking, taken);
-            const uint8_t* row_scales = group + w.step_offset(width, n_steps) + pair * w.tail_bytes();
-            auto visit = [&](auto visit) __attribute__((always_inline)) {
-              const WideBlock *first_tile = columns.wide + begin / kSuperSteps, *a = first_tile;
-              for (int column = 0; column < columns.n; column += kWideRows, a += n_supers) {
-                const int n = std::min(columns.n - column, kWideRows);
-                const WideBlock* then = column + kWideRows < columns.n ? a + n_supers : first_tile + 1;
-                if (column && n < kWideRows) shapes.set(n, kTileBytes, kTileBytes);
-                visit.tile(*a, then, column, n, partial.sums[pair / kPair] + column, asking);
-                if (column && n < kWideRows) shapes.set(kWideRows, kTileBytes, kTileBytes);
-              }
-            };
-            if (pair + 1 < width) visit(PlanesVisit<T, 2>{w, columns, taken, panel + pair, begin, end, row_scales});
-            else visit(PlanesVisit<T, 1>{w, columns, taken, panel + pair, begin, end, row_scales});
-          }
-        };
-        if (n_tiles > kFewTiles) multiply(Asking<0>{next, 0, n_lines / n_products + 1});
-        else multiply(Asking<kTakenLater>{next + kFarther, n_lines * 5 / (8 * kSuperSteps), n_lines / (4 * n_products), n_lines / (8 * columns.n) + 1});
+        Asking<0> asking{next, 0, int(next - q) / 64 / (kGroup / kPair * n_tiles * kSuperTiles) + 1};
+        for (int pair = 0; pair < width; pair += kPair) {
+          take_pair<T>(q, width, pair, end - begin, taken);
+          const uint8_t* row_scales = group + w.step_offset(width, n_steps) + pair * w.tail_bytes();
+          auto visit = [&](auto visit) __attribute__((always_inline)) {
+            const WideBlock *first_tile = columns.wide + begin / kSuperSteps, *a = first_tile;
+            for (int column = 0; column < columns.n; column += kWideRows, a += n_supers) {
+              const int n = std::min(columns.n - column, kWideRows);
+              const WideBlock* then = column + kWideRows < columns.n ? a + n_supers : first_tile + 1;
+              visit.tile(*a, then, column, n, partial.sums[pair / kPair] + column, asking);
+            }
+          };
+          if (pair + 1 < width) visit(PlanesVisit<T, 2>{w, columns, taken, panel + pair, begin, end, row_scales});
+          else visit(PlanesVisit<T, 1>{w, columns, taken, panel + pair, begin, end, row_scales});
+        }
       }
     }
   }

@@ -134,13 +134,13 @@ inline void take_nothing(int b, TakenQuants& out) {
   for (auto& plane : out[b / 2]) std::memset(plane[b % 2 * 8], 0, sizeof plane / 2);
 }
 
-template <int Sum, bool Signed>
+template <int Sum, bool Signed, int Left = 2>
 GRISTMILL_INLINE void add_bytes() {
   constexpr int kRight = 4 + Sum % 2;
   if constexpr (Signed)
-    asm volatile("tdpbssd %%tmm%c0, %%tmm2, %%tmm%c1" ::"i"(kRight), "i"(kSumTiles[Sum]) : "memory");
+    asm volatile("tdpbssd %%tmm%c0, %%tmm%c1, %%tmm%c2" ::"i"(kRight), "i"(Left), "i"(kSumTiles[Sum]) : "memory");
   else
-    asm volatile("tdpbsud %%tmm%c0, %%tmm2, %%tmm%c1" ::"i"(kRight), "i"(kSumTiles[Sum]) : "memory");
+    asm volatile("tdpbsud %%tmm%c0, %%tmm%c1, %%tmm%c2" ::"i"(kRight), "i"(Left), "i"(kSumTiles[Sum]) : "memory");
 }
 
 // acc + the sums of one row as numbers.
