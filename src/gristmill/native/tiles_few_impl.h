@@ -44,9 +44,9 @@ class Units {
   int place_ = 0, begin_ = 0;
 };
 
-// Calls use(t) for N tiles of rows, which are two at most.
+// Calls use(t) for N tiles, which are two at most.
 template <int N, class Use>
-GRISTMILL_INLINE void each_row_tile(Use use) {
+GRISTMILL_INLINE void each_tile_of(Use use) {
   use(Index<0>());
   if constexpr (N > 1) use(Index<1>());
 }
@@ -76,12 +76,12 @@ class FewStages {
     F inverse = f_zero();
     if (taken.n) inverse = take_scales<T>(taken.super, taken.scales, taken.step_bytes, taken.n, scales_[i % kStages]);
     auto multiply = [&](int k) __attribute__((always_inline)) {
-      each_row_tile<N>([&](auto t) __attribute__((always_inline)) { load_tile<2 + t>(multiplied_a[t * apart].q[k], kTileBytes); });
+      each_tile_of<N>([&](auto t) __attribute__((always_inline)) { load_tile<2 + t>(multiplied_a[t * apart].q[k], kTileBytes); });
       load_tile<4>(planes[k][0], 64);
-      each_row_tile<N>([&](auto t) __attribute__((always_inline)) { add_bytes<2 * t, !Planes<T>::kSmall, 2 + t>(); });
+      each_tile_of<N>([&](auto t) __attribute__((always_inline)) { add_bytes<2 * t, !Planes<T>::kSmall, 2 + t>(); });
       if constexpr (kPlanes > 1) {
         load_tile<5>(planes[k][1], 64);
-        each_row_tile<N>([&](auto t) __attribute__((always_inline)) { add_bytes<2 * t + 1, false, 2 + t>(); });
+        each_tile_of<N>([&](auto t) __attribute__((always_inline)) { add_bytes<2 * t + 1, false, 2 + t>(); });
       }
     };
     auto take = [&](int b) __attribute__((always_inline)) {
@@ -93,7 +93,7 @@ class FewStages {
       }
     };
     auto add = [&](int c) __attribute__((always_inline)) {
-      each_row_tile<N>([&](auto t) __attribute__((always_inline)) {
+      each_tile_of<N>([&](auto t) __attribute__((always_inline)) {
         const int row = t * kWideRows + c;
         float* sum = sums[added.place][row];
         if (row < rows) f_store(sum, add_planes<T>(products[t], c, added_a[t * apart], scales, added.begin ? f_load(sum) : f_zero()));
@@ -108,7 +108,7 @@ class FewStages {
       take(2 * k + 1);
       add(4 * k + 2), add(4 * k + 3);
     }
-    each_row_tile<N>([&](auto t) __attribute__((always_inline)) {
+    each_tile_of<N>([&](auto t) __attribute__((always_inline)) {
       store_tile<kSumTiles[2 * t]>(products[t][0], 64);
       if constexpr (kPlanes > 1) store_tile<kSumTiles[2 * t + 1]>(products[t][1], 64);
     });

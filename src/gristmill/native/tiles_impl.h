@@ -32,11 +32,9 @@ template <int kLater>
 struct Asking {
   const uint8_t* next;
   int taking = 0, multiplying = 0;  // lines of 64 bytes with each step that is taken apart, and with each product of a group's tiles
-  int adding = 0;                   // and with each row of sums
 
   void take() { ask(taking); }
   void multiply() { ask(multiplying); }
-  void add() { ask(adding); }
   void ask(int n) {
     for (const uint8_t* end = next + 64 * n; next < end; next += 64) {
       __builtin_prefetch(next, 0, 2);

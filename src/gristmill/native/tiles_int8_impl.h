@@ -1,6 +1,7 @@
 // y = x W^T for quantized weights in the tiles of Intel's AMX, of any number of rows. Included after tiles_few_impl.h.
 //
-// Panels are taken apart once for up to kWideAtOnce rows, two at a time, and meet tile after tile of them.
+// Panels are taken apart once for up to kWideAtOnce rows, two at a time, and meet tile after tile of them. Where these are many, the sums
+// of one become floats while the next is multiplied.
 #pragma once
 #include "tiles_few_impl.h"
 
@@ -26,86 +27,87 @@ inline void take_pair(const uint8_t* q, int width, int first, int n_steps, Taken
     for (int p = 0; p < n_panels; p++) take_step<T>(quants + 64 * p, 64 * width, scales + T::kScaleBytes * p, inverse[p], b, out[p].planes);
 }
 
-// Sums of P panels' planes.
-template <int P>
-struct alignas(64) UnitSums {
-  int32_t sums[P][2][kWideRows][kLanes];
-};
-
-template <class T, int P>
-GRISTMILL_INLINE void multiply_planes(const WideBlock& a, const WideBlock* next, const TakenPanel* w, int n_tiles, UnitSums<P>& out, Asking<0>& asking) {
-  using To = Planes<T>;
-  clear_tiles(Tiles<2 * P>());
-  for (int k = 0; k < n_tiles; k++, asking.multiply()) {
-    ask_for<sizeof a.q[0], 3>(next, int(k * sizeof a.q[0]));
-    load_tile<2>(a.q[k], kTileBytes);
-    load_tile<4>(w[0].planes[k][0], 64);
-    add_bytes<0, !To::kSmall>();
-    if constexpr (To::kPlanes > 1) {
-      load_tile<5>(w[0].planes[k][1], 64);
-      add_bytes<1, false>();
-    }
-    if constexpr (P > 1) {
-      load_tile<4>(w[1].planes[k][0], 64);
-      add_bytes<2, !To::kSmall>();
-      if constexpr (To::kPlanes > 1) {
-        load_tile<5>(w[1].planes[k][1], 64);
-        add_bytes<3, false>();
-      }
-    }
-  }
-  store_tile<0>(out.sums[0][0], 64);
-  if constexpr (To::kPlanes > 1) store_tile<1>(out.sums[0][1], 64);
-  if constexpr (P > 1) {
-    store_tile<6>(out.sums[1][0], 64);
-    if constexpr (To::kPlanes > 1) store_tile<7>(out.sums[1][1], 64);
-  }
-}
-
 // Sums of a group with all those columns, which wait for the next super-block.
 struct WidePartial {
   alignas(64) float sums[kGroup / kPair][kWideAtOnce][kPair * kLanes];
 };
 
-// A pair's (or a last panel's) part of a super-block, taken apart, with one tile of activations.
-template <class T, int P>
-struct PlanesVisit {
-  const Matrix& w;
-  const Columns& columns;
-  const TakenPanel* taken;
-  int panel, begin, end;
-  const uint8_t* row_scales;  // of Q8R
+// From so many rows on sums become floats beside the next products. All else is slower for it, as if the clock were, and fewer rows lose.
+constexpr int kManyRows = 128;
 
-  // n columns from `column` on; `sums` wait for the next super-block. next: what is multiplied then.
-  void tile(const WideBlock& a, const WideBlock* next, int column, int n, float (*sums)[kPair * kLanes], Asking<0>& asking) const {
-    UnitSums<P> unit;
-    multiply_planes<T, P>(a, next, taken, (end - begin + 1) / 2, unit, asking);
-    if (end == w.n_steps()) return put(unit, a, column, n, sums);
-    if (n < kWideRows) return add(unit, a, n, sums);
-    add(unit, a, kWideRows, sums);  // the same, unrolled
-  }
-
- private:
-  GRISTMILL_INLINE F sum(const UnitSums<P>& unit, const WideBlock& a, int p, int c, const float (*sums)[kPair * kLanes]) const {
-    return add_planes<T>(unit.sums[p], c, a, taken[p].scales, begin ? f_load(sums[c] + p * kLanes) : f_zero());
-  }
-
-  GRISTMILL_INLINE void add(const UnitSums<P>& unit, const WideBlock& a, int n, float (*sums)[kPair * kLanes]) const {
-#pragma GCC unroll 4
-    for (int c = 0; c < n; c++)
-#pragma GCC unroll 2
-      for (int p = 0; p < P; p++) f_store(sums[c] + p * kLanes, sum(unit, a, p, c, sums));
-  }
-
-  void put(const UnitSums<P>& unit, const WideBlock& a, int column, int n, float (*sums)[kPair * kLanes]) const {
-    for (int p = 0; p < P; p++)
-      for (int c = 0; c < n; c++) {
-        F total = sum(unit, a, p, c, sums);
-        if constexpr (T::kRows) total = f_mul(total, f_load(reinterpret_cast<const float*>(row_scales) + p * kLanes));
-        put_lanes(w, columns, panel + p, column + c, total);
+// P panels' part of a super-block, taken apart, from step `begin` on, meets all tiles of rows. Last: sums are complete then and go to y,
+// panel `first` and the next, times the scales of rows of Q8R. (What is often needed comes as arguments: see FewStages::turn.)
+template <class T, int P, bool Last, bool Beside>
+void many_rows(const Matrix& w, const Columns& columns, const TakenPanel* panels, int begin, int first, const uint8_t* row_scales,
+               float (*sums)[kPair * kLanes], Asking<0>& asked) {
+  alignas(64) int32_t products[P][2][kWideRows][kLanes];
+  const int n_steps = w.n_steps(), n_products = (std::min(kSuperSteps, n_steps - begin) + 1) / 2;
+  const size_t apart = size_t(n_steps + kSuperSteps - 1) / kSuperSteps;
+  const WideBlock *a = columns.wide + begin / kSuperSteps, *then = a + 1;
+  Asking<0> asking = asked;
+  auto multiply = [&](int k, const WideBlock* left, const WideBlock* next) __attribute__((always_inline)) {
+    if (k >= n_products) return;
+    ask_for<sizeof left->q[0], 3>(next, int(k * sizeof left->q[0]));
+    load_tile<2>(left->q[k], kTileBytes);
+    each_tile_of<P>([&](auto p) __attribute__((always_inline)) {
+      load_tile<4>(panels[p].planes[k][0], 64);
+      add_bytes<2 * p, !Planes<T>::kSmall>();
+      if constexpr (Planes<T>::kPlanes > 1) {
+        load_tile<5>(panels[p].planes[k][1], 64);
+        add_bytes<2 * p + 1, false>();
       }
+    });
+    asking.multiply();
+  };
+  auto add = [&](int c, int column, const WideBlock* left) __attribute__((always_inline)) {
+    float* sum = sums[column + c];
+    each_tile_of<P>([&](auto p) __attribute__((always_inline)) {
+      F total = add_planes<T>(products[p], c, *left, panels[p].scales, begin ? f_load(sum + p * kLanes) : f_zero());
+      if constexpr (!Last) {
+        f_store(sum + p * kLanes, total);
+      } else {
+        if constexpr (T::kRows) total = f_mul(total, f_load(reinterpret_cast<const float*>(row_scales) + p * kLanes));
+        put_lanes(w, columns, first + p, column + c, total);
+      }
+    });
+  };
+  auto store = [&]() __attribute__((always_inline)) {
+    each_tile_of<P>([&](auto p) __attribute__((always_inline)) {
+      store_tile<kSumTiles[2 * p]>(products[p][0], 64);
+      if constexpr (Planes<T>::kPlanes > 1) store_tile<kSumTiles[2 * p + 1]>(products[p][1], 64);
+    });
+  };
+  auto add_all = [&](int column, const WideBlock* left) __attribute__((always_inline)) {
+    const int n = std::min(kWideRows, columns.n - column);
+#pragma GCC unroll 4
+    for (int c = 0; c < n; c++) add(c, column, left);
+  };
+  auto multiply_all = [&](const WideBlock* left, const WideBlock* next) __attribute__((always_inline)) {
+    clear_tiles(Tiles<2 * P>());
+    for (int k = 0; k < n_products; k++) multiply(k, left, next);
+    store();
+  };
+  int column = kWideRows;  // of the next tile
+  multiply_all(a, column < columns.n ? a + apart : then);
+  for (; column < columns.n; column += kWideRows, a += apart) {
+    const WideBlock *left = a + apart, *next = column + kWideRows < columns.n ? left + apart : then;
+    if constexpr (Beside) {
+      clear_tiles(Tiles<2 * P>());
+#pragma GCC unroll 4
+      for (int k = 0; k < kSuperTiles; k++) {
+        multiply(k, left, next);
+#pragma GCC unroll 4
+        for (int c = 4 * k; c < 4 * k + 4; c++) add(c, column - kWideRows, a);
+      }
+      store();
+    } else {
+      add_all(column - kWideRows, a);
+      multiply_all(left, next);
+    }
   }
-};
+  add_all(column - kWideRows, a);
+  asked = asking;
+}
 
 // Bytes that lie as tiles multiply them, signed, as bytes + 128.
 template <class T>
@@ -128,7 +130,7 @@ void tiled_linear(const Matrix& w, int matrix, int panel, int panel_end, const C
   TakenPanel taken[kPair];
   WidePartial partial;
   const TileShapes shapes(kWideRows, kTileBytes, kTileBytes);  // of the last rows too: other shapes would take longer than more rows
-  const int n_steps = w.n_steps(), n_supers = (n_steps + kSuperSteps - 1) / kSuperSteps;
+  const int n_steps = w.n_steps();
   for (; panel < panel_end; panel += kGroup) {
     const uint8_t* group = w.group(matrix, panel);
     const int width = w.group_width(panel);
@@ -142,16 +144,16 @@ void tiled_linear(const Matrix& w, int matrix, int panel, int panel_end, const C
         for (int pair = 0; pair < width; pair += kPair) {
           take_pair<T>(q, width, pair, end - begin, taken);
           const uint8_t* row_scales = group + w.step_offset(width, n_steps) + pair * w.tail_bytes();
-          auto visit = [&](auto visit) __attribute__((always_inline)) {
-            const WideBlock *first_tile = columns.wide + begin / kSuperSteps, *a = first_tile;
-            for (int column = 0; column < columns.n; column += kWideRows, a += n_supers) {
-              const int n = std::min(columns.n - column, kWideRows);
-              const WideBlock* then = column + kWideRows < columns.n ? a + n_supers : first_tile + 1;
-              visit.tile(*a, then, column, n, partial.sums[pair / kPair] + column, asking);
-            }
+          auto pass = [&](auto n_panels, auto last, auto beside) {
+            many_rows<T, n_panels, last, beside>(w, columns, taken, begin, panel + pair, row_scales, partial.sums[pair / kPair], asking);
           };
-          if (pair + 1 < width) visit(PlanesVisit<T, 2>{w, columns, taken, panel + pair, begin, end, row_scales});
-          else visit(PlanesVisit<T, 1>{w, columns, taken, panel + pair, begin, end, row_scales});
+          auto choose = [&](auto last) {
+            if (pair + 1 == width) pass(Index<1>(), last, Index<0>());
+            else if (columns.n < kManyRows) pass(Index<2>(), last, Index<0>());
+            else pass(Index<2>(), last, Index<1>());
+          };
+          if (end == n_steps) choose(Index<1>());
+          else choose(Index<0>());
         }
       }
     }
