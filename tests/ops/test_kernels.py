@@ -103,7 +103,7 @@ def test_a_row_s_bits_do_not_depend_on_its_neighbours(cpu: CpuOps, qtype: QType)
     x = np.random.default_rng(0).normal(size=(600, cols)).astype(np.float32)
     weight = cpu.put([random_weight(qtype, (170, cols), 0)])
     alone = np.concatenate([cpu.linear(x[i : i + 1], weight) for i in range(20)])
-    for n_rows in (*range(2, 20), 24, 31, 33, 48, 150, 600):
+    for n_rows in (*range(2, 20), 24, 31, 32, 33, 48, 127, 128, 150, 600):
         together = cpu.linear(x[:n_rows], weight)
         np.testing.assert_array_equal(together[:20].view(np.uint32), alone[:n_rows].view(np.uint32))
         if n_rows > 40:

@@ -79,9 +79,13 @@ def test_what_was_answered_can_be_given_back(says) -> None:
 
 
 def test_an_answer_keeps_to_its_schema(running) -> None:
+    """One of thirty begins with a thought that has no end: it says so, and has no answer."""
     form = {"type": "json_schema", "name": "x", "schema": {"enum": [12, 34]}, "strict": True}
-    response = running.openai.responses.create(**ASK, text={"format": form}, max_output_tokens=500)
-    assert json.loads(response.output_text) in (12, 34)
+    asked = [running.openai.responses.create(**ASK, text={"format": form}, max_output_tokens=500) for _ in range(6)]
+    whole = [json.loads(response.output_text) for response in asked if response.status == "completed"]
+    assert whole
+    assert set(whole) <= {12, 34}
+    assert {response.status for response in asked} <= {"completed", "incomplete"}
 
 
 @pytest.mark.parametrize(
