@@ -82,7 +82,7 @@ constexpr int64_t kAlone = 16384;
 // all columns at once.
 constexpr int kColumnsOfItem = 128, kColumnsOfTiles = 512;
 
-// From so many columns on kernels for 16 at once are faster, where there are some: for quants that are taken apart, and for bytes.
+// From so many columns on kernels for 16 at once are faster, where there are some: for quants of less than a byte, and for bytes.
 constexpr int kWideFrom = 5, kWideFromOfBytes = 4;
 
 struct SampleCall {
