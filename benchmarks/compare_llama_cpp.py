@@ -6,8 +6,9 @@
 Parts: prompt and generate, alone and after --depth tokens (deep), are llama-bench's pp and tg with the better of flash
 attention on and off; batch is llama-batched-bench's generation of several sequences; gristmill's side of these is
 `gristmill bench model`. start is a process that loads the model and prints one token: its load time, wall time and peak
-memory, of the second of two in a row, since a virtual machine may first have to get memory back. Rounds are taken part
-by part; a run of llama.cpp warms the page cache first. Nothing else may run meanwhile.
+memory, of the second of two in a row, since a virtual machine may first have to get memory back; rested is one alone,
+after --rest seconds of nothing, in which such a machine gives its free memory to its host. Rounds are taken part by
+part; a run of llama.cpp warms the page cache first. Nothing else may run meanwhile.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import os
 import re
 import shlex
 import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +43,7 @@ class Job:
     depth: int
     batches: tuple[int, ...]
     kv_type: str
+    rest_s: float
 
 
 def parts(job: Job) -> Mapping[str, tuple[Part, ...]]:
@@ -60,6 +63,7 @@ def parts(job: Job) -> Mapping[str, tuple[Part, ...]]:
             speed(f"generate at {job.depth} tok/s", 0, n, job.depth),
         ),
         "start": (Part("start", lambda: llama_start(job), lambda: gristmill_start(job), higher_is_better=False),),
+        "rested": (Part("rested", lambda: rested(llama_start, job), lambda: rested(gristmill_start, job), False),),
     }
 
 
@@ -102,9 +106,19 @@ def gristmill_batched(job: Job) -> dict[str, float]:
     return {_batch_label(row["batch"]): row["tokens_per_s"] for row in rows}
 
 
-def llama_start(job: Job) -> dict[str, float]:
+def run_twice(command: list[str]) -> Run:
+    run(command)
+    return run(command)
+
+
+def rested(start: Callable[[Job, Callable[[list[str]], Run]], dict[str, float]], job: Job) -> dict[str, float]:
+    time.sleep(job.rest_s)
+    return {"rested, to first token s": start(job, run)["start to first token s"]}
+
+
+def llama_start(job: Job, measured: Callable[[list[str]], Run] = run_twice) -> dict[str, float]:
     command = [str(job.llama_bin / "llama-completion"), "-m", str(job.model), "-t", str(job.threads)]
-    finished = run_twice([*command, "-c", str(_context(job)), "-p", "a", "-n", "1", "-no-cnv"])
+    finished = measured([*command, "-c", str(_context(job)), "-p", "a", "-n", "1", "-no-cnv"])
     load = re.search(r"load time =\s*([\d.]+) ms", finished.stdout + finished.stderr)
     return {
         "load s": float(load.group(1)) / 1000 if load else float("nan"),
@@ -113,19 +127,14 @@ def llama_start(job: Job) -> dict[str, float]:
     }
 
 
-def gristmill_start(job: Job) -> dict[str, float]:
+def gristmill_start(job: Job, measured: Callable[[list[str]], Run] = run_twice) -> dict[str, float]:
     command = [*job.gristmill, "generate", *_common(job), "--threads", str(job.threads), "--ctx", str(_context(job))]
-    finished = run_twice([*command, "--prompt-ids", "10", "-n", "1", "--temp", "0", "--ignore-eos", "--json"])
+    finished = measured([*command, "--prompt-ids", "10", "-n", "1", "--temp", "0", "--ignore-eos", "--json"])
     return {
         "load s": json.loads(finished.stdout)["stats"]["load_s"],
         "start to first token s": finished.wall_s,
         "peak memory GB": finished.peak_bytes / 1e9,
     }
-
-
-def run_twice(command: list[str]) -> Run:
-    run(command)
-    return run(command)
 
 
 def _common(job: Job) -> tuple[str, ...]:
@@ -163,7 +172,7 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("--llama-bin", type=Path, required=True, help="folder of llama.cpp's programs")
     parser.add_argument(
-        "--parts", default="prompt,generate,batch,start", help="of prompt,generate,batch,deep,start; all"
+        "--parts", default="prompt,generate,batch,start", help="of prompt,generate,batch,deep,start,rested; all"
     )
     parser.add_argument("--gristmill", default=own_command(), help="command [default: this Python's own]")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
@@ -173,9 +182,10 @@ def main() -> None:
     parser.add_argument("-d", "--depth", type=int, default=4096, help="tokens in the cache before the deep parts")
     parser.add_argument("-b", "--batch", type=numbers(1), default=(4, 8, 16), help="sequences generating at once")
     parser.add_argument("--kv-type", default="f16", choices=["f16", "f32", "q8_0"])
+    parser.add_argument("--rest", type=float, default=15, help="seconds before each of rested's starts")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    sizes = (args.threads, args.prompt, args.generate, args.depth, args.batch, args.kv_type)
+    sizes = (args.threads, args.prompt, args.generate, args.depth, args.batch, args.kv_type, args.rest)
     job = Job(args.model, args.llama_bin, tuple(shlex.split(args.gristmill)), *sizes)
     known = parts(job)
     chosen = list(known) if args.parts == "all" else args.parts.split(",")

@@ -222,9 +222,12 @@ def test_progress_ends_at_the_file_s_weights(path: Path) -> None:
 
 
 _GENERATES_WITHOUT_ITS_FILE = """
-import os, sys
+import os, sys, time
 from gristmill import LLM, SamplingParams
-llm = LLM(sys.argv[1], threads=2)
+llm = LLM(sys.argv[1], threads=2, lazy=sys.argv[2] == "lazy")
+if sys.argv[2] == "lazy":
+    with llm.packing():
+        time.sleep(1)
 ask = SamplingParams(max_tokens=8, temperature=0)
 before = llm.generate("once upon", ask)
 os.truncate(sys.argv[1], 0)
@@ -233,13 +236,29 @@ assert llm.generate("once upon", ask) == before
 """
 
 
+@pytest.mark.parametrize("loading", ["at once", "lazy"])
 @pytest.mark.parametrize("model", ["gguf", "llama2.c"])
-def test_a_loaded_model_never_reads_its_file_again(tmp_path: Path, model: str) -> None:
+def test_a_loaded_model_never_reads_its_file_again(tmp_path: Path, model: str, loading: str) -> None:
+    """A lazy one, once all of it was packed while its caller waited."""
     path = tmp_path / "model.gguf"
     if model == "gguf":
         shutil.copy(STORY_MODEL, path)
     else:
         path = small_model.write(tmp_path)
-    command = [sys.executable, "-c", _GENERATES_WITHOUT_ITS_FILE, str(path)]
+    command = [sys.executable, "-c", _GENERATES_WITHOUT_ITS_FILE, str(path), loading]
     finished = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert finished.returncode == 0, finished.stderr or f"ended by signal {-finished.returncode}"
+
+
+@pytest.mark.parametrize("between", ["nothing", "packing"])
+def test_a_lazy_model_gives_the_same(path: Path, between: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers side by side, each step replayed and compared; packed on the way or while waiting."""
+    monkeypatch.setenv("GRISTMILL_REPLAY", "check")
+    prompts = [[1, 50, 60], list(range(1, 40)), [1, 50, 60, 70]]
+    with LLM(path, threads=2) as now, LLM(path, threads=2, lazy=True) as lazy:
+        if between == "packing":
+            with lazy.packing():
+                time.sleep(0.2)
+        for _ in range(2):
+            expected, found = now.generate(prompts, GREEDY), lazy.generate(prompts, GREEDY)
+            assert [r.outputs for r in found] == [r.outputs for r in expected]

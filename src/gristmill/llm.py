@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
@@ -90,6 +91,8 @@ class LLM:
     chat_template  a Jinja2 file to use instead of the model's own chat template
     tokenizer      a file to take the vocabulary from instead of the model's own
     memory         what the weights are to lie in, where `ops.memory` has begun with it
+    lazy           on the processor: unless that is ready, weights stay in their file, which must not change meanwhile,
+                   until they are used for the second time. The first token comes sooner, the second later, all the same
     progress       called with (bytes loaded, bytes in all)
     warming        called with (steps done, steps in all) where kernels are compiled before the first request, on a card
     Raises FileNotFoundError, and ModelFormatError, HubError (of a model that was not pulled) or another ValueError
@@ -113,6 +116,7 @@ class LLM:
         tokenizer: str | Path | None = None,
         chat_template: str | Path | None = None,
         memory: Memory | None = None,
+        lazy: bool = False,
         progress: Progress | None = None,
         warming: Callable[[int, int], None] | None = None,
     ) -> None:
@@ -128,7 +132,7 @@ class LLM:
         checkpoint = open_checkpoint(path)
         config = read_config(checkpoint)
         memory = Memory() if memory is None else memory
-        self._ops = pick_backend(device, threads, gpu_memory_fraction, memory)
+        self._ops = pick_backend(device, threads, gpu_memory_fraction, memory, lazy)
         n_bytes = bytes_to_expect(checkpoint, config, target)
         self._ops.expect(n_bytes)
         context = pick_context(config, max_context)
@@ -194,6 +198,20 @@ class LLM:
     def recommended(self) -> Recommended:
         """What the model's files recommend, in a chat and elsewhere. ModelFormatError where that is out of range."""
         return self._advice.read()
+
+    @contextmanager
+    def packing(self) -> Iterator[None]:
+        """Meanwhile what a lazy model has left in its file is packed; for callers who wait for something else."""
+        stopped = threading.Event()
+        with ThreadPoolExecutor(1) as beside:
+            packed = beside.submit(self._ops.pack_waiting, stopped.is_set) if isinstance(self._ops, CpuOps) else None
+            try:
+                yield
+            finally:
+                stopped.set()
+        if packed is not None:
+            with suppress(MemoryError):  # whoever needs the weights will be told
+                packed.result()
 
     def encode(self, prompt: Prompt) -> list[int]:
         """Ids of a prompt, with BOS where the model wants it; a list of ids is taken as it is."""
@@ -470,16 +488,20 @@ def _unless_failed(reading: Future[ModelText], progress: Progress | None) -> Pro
 
 
 def pick_backend(
-    device: str, threads: int | None, gpu_memory_fraction: float = 0.9, memory: Memory | None = None
+    device: str,
+    threads: int | None,
+    gpu_memory_fraction: float = 0.9,
+    memory: Memory | None = None,
+    lazy: bool = False,
 ) -> Ops:
-    """threads: those that compute, and on a card those that quantize weights while loading. memory: see `LLM`.
+    """threads: those that compute, and on a card those that quantize weights while loading. memory, lazy: see `LLM`.
 
     ValueError for a device that is not there.
     """
     if device not in ("auto", "cpu", "cuda"):
         raise ValueError(f"device must be auto, cpu or cuda, not {device!r}")
     if device != "cuda":
-        return CpuOps(threads, memory=memory)
+        return CpuOps(threads, memory=memory, lazy=lazy)
     try:
         from gristmill.ops.cuda import CudaOps
     except ModuleNotFoundError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -97,5 +98,9 @@ class Backend(Protocol):
         ...
 
     def token_text(self, token_id: int) -> str: ...
+
+    def idle(self) -> AbstractContextManager[None]:
+        """Entered while a person is typing."""
+        ...
 
     def close(self) -> None: ...

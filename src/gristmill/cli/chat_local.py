@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, cast
@@ -119,6 +119,9 @@ class LocalBackend:
 
     def token_text(self, token_id: int) -> str:
         return self._tokenizer.token_text(token_id) if token_id < self._tokenizer.vocab_size else ""
+
+    def idle(self) -> AbstractContextManager[None]:
+        return self._llm.packing()
 
     def close(self) -> None:
         self._llm.close()

@@ -7,7 +7,7 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Generator, Iterator, Mapping
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from typing import IO, Any, Final, NoReturn
 
 from gristmill.cli.chat_backend import ChatDelta, ContextFullError, Tally
@@ -58,6 +58,9 @@ class RemoteBackend:
 
     def token_text(self, token_id: int) -> str:
         raise ValueError("a server tells no token ids: /tokens needs a model in this process (-m without --base-url)")
+
+    def idle(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def close(self) -> None:
         self._opener.close()

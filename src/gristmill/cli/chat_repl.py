@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from types import FrameType
 
 from gristmill.cli import chat_commands
@@ -84,7 +84,8 @@ class Repl:
     def _step(self) -> bool:
         """Read once and do it. False: leave."""
         try:
-            text = self.screen.read(self._kept, self._left())
+            with self.backend.idle() if self.screen.interactive else nullcontext():
+                text = self.screen.read(self._kept, self._left())
         except ValueError as error:
             self.fail(str(error))
             return True

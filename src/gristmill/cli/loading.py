@@ -37,6 +37,7 @@ def load(
     draft: str | None = None,
     max_sequences: int = 1,
     gpu_memory_fraction: float = 0.9,
+    lazy: bool = False,
 ) -> LLM:
     """The model, for so many requests at once. What the user should know (converted weights, say) goes to stderr."""
     memory = clear_for(locate(model)) if device != "cuda" else None
@@ -55,6 +56,7 @@ def load(
             tokenizer=tokenizer,
             chat_template=chat_template,
             memory=memory,
+            lazy=lazy,
             speculate=speculate,
             draft=draft,
             progress=bars.loading,
@@ -63,7 +65,7 @@ def load(
 
 
 def load_as(model: str, how: Loading) -> LLM:
-    """For one request at a time, as the command line says."""
+    """For one request at a time, the first of them soon, as the command line says."""
     return load(
         model,
         how.tokenizer,
@@ -76,6 +78,7 @@ def load_as(model: str, how: Loading) -> LLM:
         how.speculate,
         how.draft,
         gpu_memory_fraction=how.gpu_memory_fraction,
+        lazy=True,
     )
 
 

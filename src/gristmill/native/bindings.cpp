@@ -85,13 +85,27 @@ Stored stored(const std::string& label, In<uint8_t, 1> data, int n_matrices, int
   return {w, std::move(data), std::move(scales), std::move(row_order)};
 }
 
-std::vector<std::shared_ptr<PackedMatrix>> pack_all(Backend& ops, const std::vector<const Stored*>& weights) {
-  std::vector<SourceWeight> all;
-  for (const Stored* one : weights) all.push_back(one->weight);
+// Whoever needs the weight last lets go of its arrays, with the interpreter in hand.
+std::shared_ptr<SourceWeight> kept(const Stored& one) {
+  auto release = [](Stored* stored) {
+    nb::gil_scoped_acquire locked;
+    delete stored;
+  };
+  std::shared_ptr<Stored> stored(new Stored(one), release);
+  return {stored, &stored->weight};
+}
+
+std::vector<std::shared_ptr<PackedMatrix>> put_all(Backend& ops, const std::vector<const Stored*>& weights, bool lazy) {
+  std::vector<std::shared_ptr<SourceWeight>> all;
+  for (const Stored* one : weights) all.push_back(kept(*one));
   Running running(ops);
-  std::vector<std::shared_ptr<PackedMatrix>> packed;
-  for (PackedMatrix& one : ops.pack(all)) packed.push_back(std::make_shared<PackedMatrix>(std::move(one)));
-  return packed;
+  return ops.put(all, lazy);
+}
+
+void pack_matrix(Backend& ops, const Linear& w, int matrix) {
+  check(0 <= matrix && matrix < w.n_matrices(), "pack: no such matrix");
+  Running running(ops);
+  ops.pack(w, matrix);
 }
 
 std::shared_ptr<Linear> make_linear(std::vector<std::shared_ptr<PackedMatrix>> parts, Optional<float, 1> bias) {
@@ -459,7 +473,8 @@ NB_MODULE(_kernels, m) {
       .def_prop_ro("cols", &Linear::cols)
       .def_prop_ro("n_matrices", &Linear::n_matrices)
       .def_prop_ro("n_bytes", linear_bytes)
-      .def_prop_ro("arithmetic", linear_arithmetic);
+      .def_prop_ro("arithmetic", linear_arithmetic)
+      .def_prop_ro("is_packed", &Linear::packed);
   nb::class_<Stored>(m, "Stored");
   m.def("stored", stored, "label"_a, "data"_a, "n_matrices"_a, "stored_rows"_a, "cols"_a, "scales"_a.none(), "row_order"_a.none(),
         "quantize_to"_a.none(), "lossless"_a.none(), "mapped"_a);
@@ -489,7 +504,8 @@ NB_MODULE(_kernels, m) {
         Running running(ops);
         ops.expect(n_bytes);
       }, "n_bytes"_a)
-      .def("pack", pack_all, "weights"_a)
+      .def("put", put_all, "weights"_a, "lazy"_a)
+      .def("pack", pack_matrix, "w"_a, "matrix"_a)
       .def("linear", linear, "w"_a, "x"_a, "more"_a.none(), "norm"_a.none(), "eps"_a)
       .def("embed", embed, "w"_a, "tokens"_a)
       .def("rms_norm", rms_norm, "x"_a, "more"_a.none(), "weight"_a, "eps"_a)

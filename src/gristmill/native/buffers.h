@@ -5,7 +5,7 @@
 #include <mutex>
 #include <vector>
 
-#include "pack.h"
+#include "arena.h"
 
 namespace gristmill {
 

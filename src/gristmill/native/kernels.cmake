@@ -20,7 +20,7 @@ elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
 endif()
 
 nanobind_add_module(_kernels NB_STATIC ${KERNEL_SOURCES}
-  ${NATIVE}/bindings.cpp ${NATIVE}/ops.cpp ${NATIVE}/attention.cpp ${NATIVE}/pack.cpp ${NATIVE}/lay.cpp
+  ${NATIVE}/bindings.cpp ${NATIVE}/ops.cpp ${NATIVE}/attention.cpp ${NATIVE}/arena.cpp ${NATIVE}/pack.cpp ${NATIVE}/lay.cpp
   ${NATIVE}/dequantize.cpp ${NATIVE}/quantize.cpp ${NATIVE}/quantize_bindings.cpp ${NATIVE}/sample.cpp ${NATIVE}/threads.cpp ${NATIVE}/machine.cpp)
 # Contraction would let the compiler fuse multiplications and additions differently from one kernel to the next.
 target_compile_options(_kernels PRIVATE $<IF:$<BOOL:${GRISTMILL_SANITIZE}>,-O1,-O3> -ffp-contract=off)

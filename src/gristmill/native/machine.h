@@ -1,7 +1,7 @@
 // What this machine can do at best: bytes read from memory and multiply-adds a second. Knows nothing of models.
 #pragma once
+#include "arena.h"
 #include "matrix.h"
-#include "pack.h"
 #include "threads.h"
 
 namespace gristmill {

@@ -104,9 +104,8 @@ struct Matrix {
     int left = n_panels() - p / kGroup * kGroup;
     return left < kGroup ? left : kGroup;
   }
-  const uint8_t* group(int matrix, int p) const {
-    return data + matrix_bytes() * matrix + panel_bytes() * (p / kGroup * kGroup);
-  }
+  size_t group_offset(int matrix, int p) const { return matrix_bytes() * matrix + panel_bytes() * (p / kGroup * kGroup); }
+  const uint8_t* group(int matrix, int p) const { return data + group_offset(matrix, p); }
   // From a group's start to its step: the scales of scales where there are some, then the step's quants. n_steps() gives the
   // group's tail.
   size_t step_offset(int width, int step) const {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <stdexcept>
 
 #include "half.h"
@@ -41,13 +42,16 @@ const Kernels* find_kernels(const std::string& isa) {
   throw std::invalid_argument("instruction set '" + isa + "' is not one of auto, " + known);
 }
 
-
 }  // namespace
 
 int Linear::rows() const {
   int n = 0;
   for (const auto& part : parts) n += part->matrix.rows;
   return n;
+}
+
+bool Linear::packed() const {
+  return std::all_of(parts.begin(), parts.end(), [](const auto& part) { return !part->source; });
 }
 
 Ops::Ops(int n_threads, const std::string& isa, std::shared_ptr<Arena> arena)
@@ -158,12 +162,45 @@ void Ops::plan_gated(const Linear& w, int matrix, const Activations& x, int firs
   plan_part(w, matrix, 0, columns(0), columns(1));
 }
 
+std::vector<std::shared_ptr<PackedMatrix>> Ops::put(const std::vector<std::shared_ptr<SourceWeight>>& weights, bool lazy) {
+  std::vector<std::shared_ptr<PackedMatrix>> all;
+  std::vector<Due> due;
+  arena_->stop_filling();
+  for (const auto& weight : weights) {
+    if (lazy && weight->mapped) find_widened(*weight, pool_, *kernels_);
+    all.push_back(std::make_shared<PackedMatrix>(unpacked(weight, *kernels_)));
+    if (lazy && may_wait(*weight)) continue;
+    due.push_back({all.back().get(), std::vector<int>(weight->n_matrices)});
+    std::iota(due.back().matrices.begin(), due.back().matrices.end(), 0);
+  }
+  gristmill::pack(due, pool_, *arena_, *kernels_);
+  return all;
+}
+
+void Ops::pack_used(const Linear& w, const std::vector<int>& matrices, PackedMatrix::State least) {
+  std::vector<Due> due;
+  for (const auto& part : w.parts) {
+    if (!part->source) continue;
+    Due some{part.get(), {}};
+    for (int matrix : matrices) {
+      auto& state = part->states[matrix];
+      if (state == PackedMatrix::State::Packed) continue;
+      if (state >= least) some.matrices.push_back(matrix);
+      else state = PackedMatrix::State::Used;
+    }
+    if (!some.matrices.empty()) due.push_back(std::move(some));
+  }
+  if (!due.empty()) gristmill::pack(due, pool_, *arena_, *kernels_);
+}
+
 // Panels of one part with their bias, which go where `columns` says.
-void Ops::multiply(const Linear& w, int matrix, int part, int panel, int panel_end, const Columns& columns) const {
+void Ops::multiply(const Linear& w, int matrix, int part, const Panels& panels, const Columns& columns) const {
   const Matrix& m = w.parts[part]->matrix;
-  kernels_->linear[int(m.pack)](m, matrix, panel, panel_end, columns);
+  Columns some = columns;
+  some.first_row += panels.first * kLanes;
+  kernels_->linear[int(panels.matrix.pack)](panels.matrix, panels.index, panels.begin, panels.end, some);
   if (w.bias.empty()) return;
-  const int row = panel * kLanes, n = std::min(panel_end * kLanes, m.rows) - row;
+  const int row = (panels.first + panels.begin) * kLanes, n = std::min((panels.first + panels.end) * kLanes, m.rows) - row;
   const float* bias = w.bias.data() + size_t(matrix) * w.rows() + row;
   for (int before = 0; before < part; before++) bias += w.parts[before]->matrix.rows;
   for (int c = 0; c < columns.n; c++) kernels_->add(bias, columns.column[c].y + (columns.first_row + row), n);
@@ -199,7 +236,13 @@ void Ops::run_tasks(const std::function<void(const Task&, const Block&)>& body) 
 
 void Ops::run() {
   run_tasks([&](const Task& t, const Block& b) {
-    multiply(*t.w, t.matrix, t.part, b.panel, b.panel_end, t.columns.some(b.first, b.n, t.w->cols() / kBlock));
+    const PackedMatrix& part = *t.w->parts[t.part];
+    const Columns columns = t.columns.some(b.first, b.n, t.w->cols() / kBlock);
+    if (part.packed(t.matrix)) return multiply(*t.w, t.matrix, t.part, {part.matrix, t.matrix, b.panel, b.panel_end, 0}, columns);
+    thread_local std::vector<uint8_t> memory;
+    PanelReader reader(part, t.matrix, b.panel, b.panel_end, *kernels_, memory);
+    for (int p = b.panel; p < b.panel_end; p += kGroup)
+      multiply(*t.w, t.matrix, t.part, reader.read(std::min(p + kGroup, b.panel_end)), columns);
   });
 }
 
@@ -209,12 +252,16 @@ void Ops::run_gated(float limit) {
   run_tasks([&](const Task& t, const Block& b) {
     thread_local std::vector<float> products;
     thread_local std::vector<Column> columns;
+    thread_local std::vector<uint8_t> memory[2];
     const int d_ff = t.w->parts[0]->matrix.rows, most = std::min(b.n, columns_before_swiglu());
     const int step = std::max(kFloats / most / kLanes / kGroup, 1) * kGroup, stride = step * kLanes + kBeside;
     products.resize(std::max(products.size(), size_t(2) * most * stride));
     columns.resize(columns_before_swiglu());
+    PanelReader gates(*t.w->parts[0], t.matrix, b.panel, b.panel_end, *kernels_, memory[0]);
+    PanelReader ups(*t.w->parts[1], t.matrix, b.panel, b.panel_end, *kernels_, memory[1]);
     for (int p = b.panel; p < b.panel_end; p += step) {
       const int end = std::min(p + step, b.panel_end), row = p * kLanes, n = std::min(end * kLanes, d_ff) - row;
+      const Panels panels[2] = {gates.read(end), ups.read(end)};
       for (int first = b.first; first < b.first + b.n; first += most) {
         float* out = products.data();
         for (int part = 0; part < 2; part++, out += size_t(most) * stride) {
@@ -222,7 +269,7 @@ void Ops::run_gated(float limit) {
           std::copy_n(some.column, some.n, columns.begin());
           for (int c = 0; c < some.n; c++) columns[c].y = out + size_t(c) * stride;
           some.column = columns.data(), some.first_row = -row;
-          multiply(*t.w, t.matrix, part, p, end, some);
+          multiply(*t.w, t.matrix, part, panels[part], some);
         }
         const float *gate = products.data(), *up = gate + size_t(most) * stride;
         for (int c = 0; c < std::min(most, b.first + b.n - first); c++)
@@ -234,6 +281,7 @@ void Ops::run_gated(float limit) {
 
 void Ops::linear(const Rows& x, int n_rows, const Linear& w, float* y) {
   if (n_rows == 0) return;
+  if (!w.packed()) pack_used(w, {0});
   prepare(x, nullptr, n_rows, tile_columns(n_rows, w), w, input_);
   int rows = w.rows();
   for (int i = 0; i < n_rows; i++) input_.columns[i].y = y + size_t(i) * rows;
@@ -244,6 +292,7 @@ void Ops::linear(const Rows& x, int n_rows, const Linear& w, float* y) {
 
 void Ops::gated_linear(const Rows& x, int n_rows, const Linear& w, float limit, float* y) {
   if (n_rows == 0) return;
+  if (!w.packed()) pack_used(w, {0});
   prepare(x, nullptr, n_rows, tile_columns(n_rows, w), w, input_);
   int d_ff = w.rows() / 2;
   for (int i = 0; i < n_rows; i++) input_.columns[i].y = y + size_t(i) * d_ff;
@@ -253,8 +302,14 @@ void Ops::gated_linear(const Rows& x, int n_rows, const Linear& w, float limit, 
 }
 
 void Ops::embed(const Linear& w, const int32_t* tokens, int n_tokens, float* y) {
-  const Matrix& m = w.parts[0]->matrix;
-  for_rows(n_tokens, m.cols, [&](int i) { unpack_row(m, 0, tokens[i], y + size_t(i) * m.cols); });
+  const PackedMatrix& table = *w.parts[0];
+  const int cols = table.matrix.cols;
+  for_rows(n_tokens, cols, [&](int i) {
+    thread_local std::vector<uint8_t> memory;
+    const int panel = tokens[i] / kLanes / kGroup * kGroup, end = std::min(panel + kGroup, table.matrix.n_panels());
+    const Panels panels = PanelReader(table, 0, panel, end, *kernels_, memory).read(end);
+    unpack_row(panels.matrix, panels.index, tokens[i] - panels.first * kLanes, y + size_t(i) * cols);
+  });
 }
 
 // ---- elementwise ----------------------------------------------------------------------------------------------------
@@ -308,6 +363,12 @@ void Ops::moe(const MoeCall& c) {
   // Pairs (token, choice) by expert, each expert's from a tile's start: it is then one matrix product over its pairs.
   std::vector<int> count(n_experts, 0), start(n_experts + 1, 0), place_of(n_pairs);
   for (int e : experts) count[e]++;
+  if (!c.gate_up->packed() || !c.down->packed()) {
+    std::vector<int> used;
+    for (int e = 0; e < n_experts; e++)
+      if (count[e]) used.push_back(e);
+    pack_used(*c.gate_up, used), pack_used(*c.down, used);
+  }
   int n_each = n_pairs / int(n_experts - std::count(count.begin(), count.end(), 0));
   int tile = std::min(tile_columns(n_each, *c.gate_up), tile_columns(n_each, *c.down));
   for (int e = 0; e < n_experts; e++) start[e + 1] = start[e] + (count[e] + tile - 1) / tile * tile;

@@ -20,6 +20,7 @@ struct Linear {
   int rows() const;
   int cols() const { return parts[0]->matrix.cols; }
   int n_matrices() const { return parts[0]->matrix.n_matrices; }
+  bool packed() const;  // all of it
 };
 
 // One layer of the cache. Layers share memory, chunks of all of them side by side: what a few tokens touch is then a few huge
@@ -129,9 +130,10 @@ class Ops {
   ThreadPool& pool() { return pool_; }
   std::mutex& busy() { return busy_; }  // held by whoever calls any of the following
   void expect(size_t bytes) { arena_->expect(bytes); }
-  std::vector<PackedMatrix> pack(const std::vector<SourceWeight>& weights) {
-    return gristmill::pack(weights, pool_, *arena_, *kernels_);
-  }
+  // Each as it lies in its file; those that may not wait there, all of them where nothing is lazy, are packed.
+  std::vector<std::shared_ptr<PackedMatrix>> put(const std::vector<std::shared_ptr<SourceWeight>>& weights, bool lazy);
+  // Packs one matrix of each part that is not packed yet.
+  void pack(const Linear& w, int matrix) { pack_used(w, {matrix}, PackedMatrix::State::New); }
 
   void linear(const Rows& x, int n_rows, const Linear& w, float* y);
   // swiglu of the products with w's two parts, gate and up, of rows() / 2 rows each.
@@ -190,7 +192,9 @@ class Ops {
   void run_gated(float limit);
   void run_tasks(const std::function<void(const Task&, const Block&)>& body);
   Block take_block(const Task& t, int& begin, int end) const;
-  void multiply(const Linear& w, int matrix, int part, int panel, int panel_end, const Columns& columns) const;
+  // Packs those of these matrices that have been used before, or, where `least` is New, all that are not packed; the others are used now.
+  void pack_used(const Linear& w, const std::vector<int>& matrices, PackedMatrix::State least = PackedMatrix::State::Used);
+  void multiply(const Linear& w, int matrix, int part, const Panels& panels, const Columns& columns) const;
   void for_rows(int n_rows, int64_t cost, const std::function<void(int)>& body);
 
   std::mutex busy_;

@@ -4,9 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cassert>
-#include <new>
-#include <numeric>
 #include <vector>
 
 #include "half.h"
@@ -16,71 +15,6 @@
 #include "simd_stream.h"
 
 namespace gristmill {
-
-static constexpr size_t kHugePage = size_t(2) << 20;
-
-HugeBuffer::HugeBuffer(size_t bytes) : mapped_bytes_(bytes + 64) {
-  if (bytes >= kHugePage) mapped_bytes_ += 2 * kHugePage;  // address space to align in; what is not touched costs nothing
-  mapped_ = mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (mapped_ == MAP_FAILED) throw std::bad_alloc();
-  data_ = static_cast<uint8_t*>(mapped_);
-  if (bytes < kHugePage) return;
-  data_ += (kHugePage - reinterpret_cast<uintptr_t>(data_) % kHugePage) % kHugePage;
-#ifdef MADV_HUGEPAGE
-  size_t whole = (bytes + kHugePage - 1) / kHugePage * kHugePage;
-  madvise(data_, whole, MADV_HUGEPAGE);  // before the first touch; later it does nothing
-#endif
-}
-
-void HugeBuffer::trim(size_t first) {
-  uint8_t* end = static_cast<uint8_t*>(mapped_) + mapped_bytes_;
-  uint8_t* start = data_ + (first + kHugePage - 1) / kHugePage * kHugePage;
-  if (start < end) madvise(start, size_t(end - start), MADV_DONTNEED);
-}
-
-void Arena::expect(size_t bytes) {
-  if (filler_.joinable() && bytes > 0 && bytes <= size_) {
-    fill_to_ = bytes;
-    chunk_->trim(bytes);
-    return;
-  }
-  stop_filling();
-  if (chunk_) chunk_->trim(used_);
-  chunk_.reset();
-  used_ = size_ = 0;
-  if (bytes < 2 * kHugePage) return;
-  chunk_ = std::make_shared<HugeBuffer>(bytes);
-  size_ = bytes;
-  fill_to_ = bytes, filled_ = 0;
-  filler_ = std::thread([this, data = static_cast<volatile uint8_t*>(chunk_->data())] {
-    // Touched, not madvised: that would hold a lock which whoever allocates memory meanwhile waits for.
-    for (size_t at = 0; at < fill_to_; filled_ = at += 4096) data[at] = 0;
-  });
-}
-
-void Arena::stop_filling() {
-  fill_to_ = 0;
-  if (filler_.joinable()) filler_.join();
-}
-
-Arena::Piece Arena::allocate(size_t bytes) {
-  constexpr size_t kChunk = 32 * kHugePage;
-  stop_filling();
-  bytes = (bytes + 63) / 64 * 64;
-  if (used_ + bytes > size_) {
-    if (bytes > kChunk / 4) {
-      auto own = std::make_shared<HugeBuffer>(bytes);
-      return {own->data(), own};
-    }
-    if (chunk_) chunk_->trim(used_);
-    chunk_ = std::make_shared<HugeBuffer>(kChunk);
-    used_ = 0, size_ = kChunk;
-  }
-  used_ += bytes;
-  return {chunk_->data() + used_ - bytes, chunk_};
-}
-
-HugeBuffer::~HugeBuffer() { munmap(mapped_, mapped_bytes_); }
 
 namespace {
 
@@ -217,47 +151,72 @@ void advise(const Span& span, int advice) {
   madvise(reinterpret_cast<void*>(start), span.high - start, advice);
 }
 
-// Groups [begin, end). The rows of a group are 64 streams, too many for the processor to foresee; but while one stretch of
-// them is laid, the next one can be asked for. Steps are laid in the first-level cache and then written past all caches:
-// laid in place they would be read from memory first, and that is twice as slow. Whether all of them could be laid.
-bool pack_groups(const Job& job, int begin, int end, const Kernels& kernels) {
-  constexpr size_t kStretchBytes = size_t(192) << 10;  // of all rows: two of them fit the second-level cache
-  const Matrix& m = job.matrix;
-  GroupReader reader(*job.weight, m.pack, kernels);
-  size_t row_bytes = reader.row_bytes();
-  int unit = steps_at_once(m.pack), n_steps = m.n_steps();
-  int n_stretches = int((row_bytes * kGroupRows + kStretchBytes - 1) / kStretchBytes);
-  int stretch = std::max(unit, (n_steps / n_stretches + unit) / unit * unit);
-  StoredRow rows[kGroupRows];
-  alignas(64) uint8_t stage[16384];
-  Tail tail;
-  assert(m.step_offset(kGroup, unit) <= sizeof stage);
+// Lays groups [begin, end) of a job, one after another. The rows of a group are 64 streams, too many for the processor to foresee;
+// but while one stretch of them is laid, the next one can be asked for.
+class GroupLayer {
+ public:
+  GroupLayer(const Job& job, int begin, int end, const Kernels& kernels)
+      : job_(job), end_(end), kernels_(kernels), reader_(*job.weight, job.matrix.pack, kernels) {
 #ifdef MADV_POPULATE_READ
-  advise(Span(job, reader, begin, end), MADV_POPULATE_READ);  // asking for bytes of a page that is not there does nothing
+    advise(Span(job, reader_, begin, end), MADV_POPULATE_READ);  // asking for bytes of a page that is not there does nothing
 #endif
-  for (int g = begin; g < end; g++) {
-    int panel = job.first_panel(g), matrix = g / job.groups_a_matrix, width = m.group_width(panel);
-    uint8_t* group = job.base + (m.group(matrix, panel) - m.data);
-    reader.read(matrix, panel * kLanes, width * kLanes, rows);
-    if (!reader.exact()) return false;
-    begin_tail(m, rows, width, kernels, tail);
+  }
+
+  // put(at, unit): where steps that belong at byte `at` of the group are laid; done(at, n_bytes): they are there. Whether all of the
+  // group could be laid; its tail is then to be had.
+  template <class Put, class Done>
+  bool lay(int g, Put put, Done done) {
+    constexpr size_t kStretchBytes = size_t(192) << 10;  // of all rows: two of them fit the second-level cache
+    const Matrix& m = job_.matrix;
+    const size_t row_bytes = reader_.row_bytes();
+    const int unit = steps_at_once(m.pack), n_steps = m.n_steps(), panel = job_.first_panel(g), width = m.group_width(panel);
+    const int n_stretches = int((row_bytes * kGroupRows + kStretchBytes - 1) / kStretchBytes);
+    const int stretch = std::max(unit, (n_steps / n_stretches + unit) / unit * unit);
+    reader_.read(g / job_.groups_a_matrix, panel * kLanes, width * kLanes, rows_);
+    if (!reader_.exact()) return false;
+    begin_tail(m, rows_, width, kernels_, tail_);
     for (int step = 0; step < n_steps; step += stretch) {
       int stop = std::min(step + stretch, n_steps), fetched = 0;
       bool last = stop == n_steps;
       int next_group = last ? g + 1 : g, next_step = last ? 0 : stop;
-      int n_fetch = next_group < end && (last || !reader.rewrites()) ? job.n_lanes(next_group) : 0;
+      int n_fetch = next_group < end_ && (last || !reader_.rewrites()) ? job_.n_lanes(next_group) : 0;
       size_t from = row_bytes * next_step / n_steps, to = std::min(row_bytes, row_bytes * (next_step + stretch) / n_steps);
       for (int s = step; s < stop; s += unit) {
         int due = n_fetch * (s - step + unit) / (stop - step);
-        for (; fetched < std::min(due, n_fetch); fetched++) fetch_row(job, reader, next_group, fetched, from, to);
+        for (; fetched < std::min(due, n_fetch); fetched++) fetch_row(job_, reader_, next_group, fetched, from, to);
         int laid = std::min(s + unit, stop);
-        size_t at = m.step_offset(width, s), n_bytes = m.step_offset(width, laid) - at;
-        lay_steps(m, rows, stage, width, s, laid, kernels, tail);
-        stream_copy(group + at, stage, n_bytes);
+        size_t at = m.step_offset(width, s);
+        lay_steps(m, rows_, put(at), width, s, laid, kernels_, tail_);
+        done(at, m.step_offset(width, laid) - at);
       }
     }
-    std::copy(tail.bytes.begin(), tail.bytes.end(), group + m.step_offset(width, n_steps));
-    if (tail.overflows) return false;
+    return !tail_.overflows;
+  }
+  const Tail& tail() const { return tail_; }
+
+ private:
+  const Job& job_;
+  int end_;
+  const Kernels& kernels_;
+  GroupReader reader_;
+  StoredRow rows_[kGroupRows];
+  Tail tail_;
+};
+
+// Groups [begin, end), to where they stay. Steps are laid in the first-level cache and then written past all caches: laid in place
+// they would be read from memory first, and that is twice as slow. Whether all of them could be laid.
+bool pack_groups(const Job& job, int begin, int end, const Kernels& kernels) {
+  const Matrix& m = job.matrix;
+  alignas(64) uint8_t stage[16384];
+  assert(m.step_offset(kGroup, steps_at_once(m.pack)) <= sizeof stage);
+  GroupLayer layer(job, begin, end, kernels);
+  for (int g = begin; g < end; g++) {
+    const int panel = job.first_panel(g);
+    uint8_t* group = job.base + m.group_offset(g / job.groups_a_matrix, panel);
+    const bool laid = layer.lay(g, [&](size_t) { return stage; },
+                                [&](size_t at, size_t n_bytes) { stream_copy(group + at, stage, n_bytes); });
+    if (!laid) return false;
+    std::copy(layer.tail().bytes.begin(), layer.tail().bytes.end(), group + m.step_offset(m.group_width(panel), m.n_steps()));
   }
   stream_end();
   return true;
@@ -293,7 +252,7 @@ Pack pack_of(const SourceWeight& w) {
   if (w.quantize_to != Pack::kCount) return w.quantize_to;
   switch (w.source) {
     case Source::F32: return Pack::F32;
-    case Source::F16: return Pack::F16;
+    case Source::F16: return w.widened ? Pack::BF16 : Pack::F16;
     case Source::BF16: return Pack::BF16;
     case Source::Q4_0: return Pack::Q4_0;
     case Source::Q4_K: return Pack::Q4_K;
@@ -309,26 +268,34 @@ Pack pack_of(const SourceWeight& w) {
 
 namespace {
 
-// Those of `weights` whose numbers are in `which`, packed; returns those that lose something by what they were to be kept as.
-std::vector<int> pack_some(const std::vector<SourceWeight>& weights, const std::vector<int>& which, bool lossless, ThreadPool& pool,
-                           Arena& arena, const Kernels& kernels, std::vector<PackedMatrix>& packed) {
-  struct Item {
-    int job, begin, end;
-  };
-  constexpr size_t kItemBytes = size_t(1) << 20, kItemsAtOnce = 8;
+// Groups [begin, end) of a job.
+struct Item {
+  int job, begin, end;
+};
+
+// Where a weight's matrices go, and their groups, a few at a time.
+void place(const Due& due, bool lossless, Arena& arena, const Kernels& kernels, std::vector<Job>& jobs, std::vector<Item>& items) {
+  constexpr size_t kItemBytes = size_t(1) << 20;
+  const SourceWeight& weight = *due.weight->source;
+  Matrix& m = due.weight->matrix;
+  if (!m.data || !lossless) {
+    m.pack = lossless ? kept_as(weight, kernels) : pack_of(weight);
+    Arena::Piece piece = arena.allocate(m.total_bytes());
+    m.data = piece.data, due.weight->memory = std::move(piece.memory);
+  }
+  const int groups = (m.n_panels() + kGroup - 1) / kGroup, a_time = std::max(1, int(kItemBytes / (m.panel_bytes() * kGroup)));
+  for (int matrix : due.matrices)
+    for (int g = 0; g < groups; g += a_time)
+      items.push_back({int(jobs.size()), matrix * groups + g, matrix * groups + std::min(g + a_time, groups)});
+  jobs.push_back({&weight, m, const_cast<uint8_t*>(m.data), groups, groups * m.n_matrices});
+}
+
+// Packs what is due; returns what loses something by what it was to be kept as.
+std::vector<Due> pack_some(const std::vector<Due>& due, bool lossless, ThreadPool& pool, Arena& arena, const Kernels& kernels) {
+  constexpr size_t kItemsAtOnce = 8;
   std::vector<Job> jobs;
   std::vector<Item> items;
-  for (int w : which) {
-    const SourceWeight& weight = weights[w];
-    Matrix m{lossless ? kept_as(weight, kernels) : pack_of(weight), weight.n_matrices, weight.rows, weight.cols, nullptr, kernels.byte_zero};
-    Arena::Piece piece = arena.allocate(m.total_bytes());
-    m.data = piece.data;
-    packed[w] = {m, piece.memory};
-    int groups = (m.n_panels() + kGroup - 1) / kGroup, n_groups = groups * m.n_matrices;
-    int a_time = std::max(1, int(kItemBytes / (m.panel_bytes() * kGroup)));
-    for (int g = 0; g < n_groups; g += a_time) items.push_back({int(jobs.size()), g, std::min(g + a_time, n_groups)});
-    jobs.push_back({&weight, m, piece.data, groups, n_groups});
-  }
+  for (const Due& one : due) place(one, lossless, arena, kernels, jobs, items);
   std::vector<char> laid(items.size());
   // Some at a time, so that a large matrix is not in memory twice: its file's pages go when nobody reads there any more.
   for (size_t first = 0; first < items.size(); first += kItemsAtOnce) {
@@ -343,21 +310,96 @@ std::vector<int> pack_some(const std::vector<SourceWeight>& weights, const std::
       advise(Span(job, GroupReader(*job.weight, job.matrix.pack, kernels), items[i].begin, items[i].end), MADV_DONTNEED);
     }
   }
-  std::vector<int> again;
+  std::vector<Due> again;
   for (size_t i = 0; i < items.size(); i++)
-    if (int w = which[items[i].job]; !laid[i] && (again.empty() || again.back() != w)) again.push_back(w);
+    if (const Due& one = due[items[i].job]; !laid[i] && (again.empty() || again.back().weight != one.weight)) again.push_back(one);
   return again;
 }
 
 }  // namespace
 
-std::vector<PackedMatrix> pack(const std::vector<SourceWeight>& weights, ThreadPool& pool, Arena& arena, const Kernels& kernels) {
-  std::vector<PackedMatrix> packed(weights.size());
-  std::vector<int> all(weights.size());
-  std::iota(all.begin(), all.end(), 0);
-  std::vector<int> again = pack_some(weights, all, true, pool, arena, kernels, packed);
-  if (!again.empty()) pack_some(weights, again, false, pool, arena, kernels, packed);
-  return packed;
+bool may_wait(const SourceWeight& w) {
+  return w.mapped && (w.lossless == Pack::kCount || (w.n_matrices == 1 && (w.source != Source::F16 || w.widened)));
+}
+
+void find_widened(SourceWeight& w, ThreadPool& pool, const Kernels& kernels) {
+  constexpr int kRowsAtOnce = 64;
+  if (w.source != Source::F16 || w.lossless == Pack::kCount || w.quantize_to != Pack::kCount) return;
+  const int64_t n_rows = int64_t(w.n_matrices) * w.stored_rows;
+  std::atomic<bool> exact{true};
+  pool.run(int((n_rows + kRowsAtOnce - 1) / kRowsAtOnce), [&](int i) {
+    thread_local std::vector<uint8_t> bf16;
+    bf16.resize(size_t(w.cols) * 2);
+    const int64_t first = int64_t(i) * kRowsAtOnce, end = std::min(first + kRowsAtOnce, n_rows);
+    for (int64_t r = first; r < end && exact; r++)
+      if (!kernels.shortening->half_to_bf16(w.data + size_t(r) * w.cols * 2, w.cols, bf16.data())) exact = false;
+  });
+  w.widened = exact;
+  if (!exact) w.lossless = Pack::kCount;
+}
+
+PackedMatrix unpacked(std::shared_ptr<const SourceWeight> weight, const Kernels& kernels) {
+  const SourceWeight& w = *weight;
+  const Matrix m{pack_of(w), w.n_matrices, w.rows, w.cols, nullptr, kernels.byte_zero};
+  return {m, nullptr, std::move(weight), std::vector<PackedMatrix::State>(w.n_matrices)};
+}
+
+void pack(const std::vector<Due>& due, ThreadPool& pool, Arena& arena, const Kernels& kernels) {
+  if (std::vector<Due> again = pack_some(due, true, pool, arena, kernels); !again.empty()) pack_some(again, false, pool, arena, kernels);
+  for (const Due& one : due) {
+    auto& states = one.weight->states;
+    for (int matrix : one.matrices) states[matrix] = PackedMatrix::State::Packed;
+    if (std::count(states.begin(), states.end(), PackedMatrix::State::Packed) < int64_t(states.size())) continue;
+    one.weight->source.reset();
+    states.clear();
+  }
+}
+
+// Lays groups where they are near. Numbers are not shortened: that takes longer than they take to be read once.
+class PanelReader::Near {
+ public:
+  Near(const PackedMatrix& w, int matrix, int begin, int end, const Kernels& kernels, std::vector<uint8_t>& memory)
+      : matrix_(with_plain(w.matrix)), groups_((matrix_.n_panels() + kGroup - 1) / kGroup), first_(matrix * groups_),
+        job_{w.source.get(), matrix_, nullptr, groups_, groups_ * matrix_.n_matrices}, memory_(memory),
+        layer_(job_, group_of(begin), group_of(end + kGroup - 1), kernels) {}
+
+  Panels lay(int begin, int end) {
+    constexpr size_t kAlignment = 64;
+    memory_.resize(std::max(memory_.size(), matrix_.panel_bytes() * size_t(end - begin) + kAlignment));
+    uint8_t* const data = memory_.data() + (kAlignment - reinterpret_cast<uintptr_t>(memory_.data()) % kAlignment) % kAlignment;
+    for (int panel = begin; panel < end; panel += kGroup) {
+      uint8_t* const group = data + matrix_.panel_bytes() * size_t(panel - begin);
+      layer_.lay(group_of(panel), [&](size_t at) { return group + at; }, [](size_t, size_t) {});
+      const auto& tail = layer_.tail().bytes;
+      std::copy(tail.begin(), tail.end(), group + matrix_.step_offset(matrix_.group_width(panel), matrix_.n_steps()));
+    }
+    const int rows = std::min(end * kLanes, matrix_.rows) - begin * kLanes;
+    return {{matrix_.pack, 1, rows, matrix_.cols, data, matrix_.zero}, 0, 0, end - begin, begin};
+  }
+
+ private:
+  static Matrix with_plain(Matrix m) {
+    m.pack = m.plain();
+    return m;
+  }
+  int group_of(int panel) const { return first_ + panel / kGroup; }
+
+  const Matrix matrix_;
+  const int groups_, first_;
+  const Job job_;
+  std::vector<uint8_t>& memory_;
+  GroupLayer layer_;
+};
+
+PanelReader::PanelReader(const PackedMatrix& w, int matrix, int begin, int end, const Kernels& kernels, std::vector<uint8_t>& memory)
+    : w_(w), index_(matrix), next_(begin), near_(w.packed(matrix) ? nullptr : new Near(w, matrix, begin, end, kernels, memory)) {}
+
+PanelReader::~PanelReader() = default;
+
+Panels PanelReader::read(int end) {
+  const int begin = next_;
+  next_ = end;
+  return near_ ? near_->lay(begin, end) : Panels{w_.matrix, index_, begin, end, 0};
 }
 
 namespace {

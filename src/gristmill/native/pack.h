@@ -1,63 +1,14 @@
 // Re-lays weights for the kernels (see matrix.h) and reads single rows back.
 #pragma once
-#include <atomic>
 #include <memory>
-#include <thread>
 #include <vector>
 
+#include "arena.h"
 #include "dequantize.h"
 #include "matrix.h"
 #include "threads.h"
 
 namespace gristmill {
-
-// Memory for weights, in huge pages where the system has them: a 4 KiB page costs a third of the read bandwidth.
-class HugeBuffer {
- public:
-  explicit HugeBuffer(size_t bytes);
-  ~HugeBuffer();
-  HugeBuffer(const HugeBuffer&) = delete;
-  HugeBuffer& operator=(const HugeBuffer&) = delete;
-  uint8_t* data() const { return data_; }
-  // Gives back whole pages from byte `first` on.
-  void trim(size_t first);
-
- private:
-  uint8_t* data_;   // at a huge page's start where it is as large as one
-  void* mapped_;
-  size_t mapped_bytes_;
-};
-
-// Gives matrices their memory, side by side: a buffer for each would waste most of its last huge page.
-class Arena {
- public:
-  struct Piece {
-    uint8_t* data;                       // at a multiple of 64
-    std::shared_ptr<HugeBuffer> memory;  // goes when the last piece of it has gone
-  };
-  Arena() = default;
-  ~Arena() { stop_filling(); }
-
-  // About so many bytes will be asked for. A thread clears the first of them while the caller does something else, until
-  // the first allocation: by then they are needed at once. Said again before it, with less: the thread goes on to there.
-  // 0: nothing more is to come, what is left over goes back.
-  void expect(size_t bytes);
-  size_t filled() const { return filled_; }  // bytes that the thread has cleared
-  Piece allocate(size_t bytes);
-
- private:
-  void stop_filling();
-
-  std::shared_ptr<HugeBuffer> chunk_;
-  size_t used_ = 0, size_ = 0;  // bytes of the chunk
-  std::thread filler_;
-  std::atomic<size_t> fill_to_{0}, filled_{0};
-};
-
-struct PackedMatrix {
-  Matrix matrix;
-  std::shared_ptr<HugeBuffer> memory;
-};
 
 // A weight as its file stores it. `scales` belongs to MXFP4_SPLIT (bytes), Q8_GROUPS and INT8_ROWS
 // (float32; a stored row has one scale).
@@ -72,13 +23,61 @@ struct SourceWeight {
   Pack quantize_to = Pack::kCount;  // Q8R, Q8_0, Q4_0 or MXFP4 for floats, kCount for what it is
   Pack lossless = Pack::kCount;     // what its floats are kept as if they lose nothing by it (shortened.h), kCount: what they are
   bool mapped = false;              // `data` lies in a file's map, whose pages may be dropped once they are read
+  bool widened = false;             // of float16: all of it is known to have been bfloat16, and it is kept as that
+};
+
+// A weight as kernels read it. A lazy one lies in its file at first, and each of its matrices (of experts there are many) is packed
+// when it is used for the second time.
+struct PackedMatrix {
+  enum class State : uint8_t { New, Used, Packed };
+  Matrix matrix;                               // data: null while none of it is packed
+  std::shared_ptr<HugeBuffer> memory;
+  std::shared_ptr<const SourceWeight> source;  // until all of it is packed; then null
+  std::vector<State> states;                   // of each matrix, until then
+
+  bool packed(int m) const { return !source || states[m] == State::Packed; }
+};
+
+// Some matrices of a weight that are to be packed.
+struct Due {
+  PackedMatrix* weight;
+  std::vector<int> matrices;
 };
 
 // The layout that `weight` is packed into; other than its own type where no kernel reads that one.
 Pack pack_of(const SourceWeight& weight);
 
-// All of them in one parallel run, in order.
-std::vector<PackedMatrix> pack(const std::vector<SourceWeight>& weights, ThreadPool& pool, Arena& arena, const Kernels& kernels);
+// As it is in its file, and whether it may stay there for now: what it is multiplied as must not depend on numbers that no one has read.
+PackedMatrix unpacked(std::shared_ptr<const SourceWeight> weight, const Kernels& kernels);
+bool may_wait(const SourceWeight& weight);
+
+// Reads all of a weight of float16 that is to be kept as bfloat16 if it loses nothing by that, so that this is known.
+void find_widened(SourceWeight& weight, ThreadPool& pool, const Kernels& kernels);
+
+// All of them in one parallel run. Of a weight for which may_wait is false, all matrices are due at once.
+void pack(const std::vector<Due>& due, ThreadPool& pool, Arena& arena, const Kernels& kernels);
+
+// Panels as kernels take them: [begin, end) of matrix `index` of `matrix`, whose first panel is number `first` of the weight's.
+struct Panels {
+  Matrix matrix;
+  int index, begin, end, first;
+};
+
+// Reads panels [begin, end) of a weight's matrix in order: where they are packed, there; otherwise they are laid in `memory`, some at a
+// time. Both ends are groups' or the last panel's.
+class PanelReader {
+ public:
+  PanelReader(const PackedMatrix& w, int matrix, int begin, int end, const Kernels& kernels, std::vector<uint8_t>& memory);
+  ~PanelReader();
+  // The next ones up to `end`, which hold until the next call.
+  Panels read(int end);
+
+ private:
+  class Near;
+  const PackedMatrix& w_;
+  int index_, next_;
+  std::unique_ptr<Near> near_;  // of those that are not packed
+};
 
 // out[cols] = row `row` of matrix `matrix`, as float32.
 void unpack_row(const Matrix& w, int matrix, int row, float* out);

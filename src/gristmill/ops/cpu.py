@@ -43,6 +43,9 @@ class CpuOps:
                a number, without loss, where nearly all of their numbers allow that: memory is what they wait for.
                Float16 that was made of bfloat16, as most published files are, is kept and multiplied as that
     memory     what weights are to lie in, where it was begun before (`ops.memory`)
+    lazy       unless most of that is ready when they are put, matrices are left in the files that they are mapped from,
+               and packed when they are multiplied for the second time: results are the same, the first of them comes
+               sooner. The files must not change meanwhile
     """
 
     name = "cpu"
@@ -59,13 +62,17 @@ class CpuOps:
         n_exact: int = N_EXACT,
         n_as_stored: int = N_AS_STORED,
         memory: _kernels.Memory | None = None,
+        lazy: bool = False,
     ) -> None:
         if n_threads is not None and not 1 <= n_threads <= 1024:
             raise ValueError(f"threads must be between 1 and 1024, not {n_threads}")
         self._n_exact = n_exact
         self._n_as_stored = n_as_stored
         isa = isa or os.environ.get("GRISTMILL_ISA", "auto")
-        self._native = _kernels.Ops(n_threads or default_threads(), isa, memory)
+        self._memory = _kernels.Memory() if memory is None else memory
+        self._native = _kernels.Ops(n_threads or default_threads(), isa, self._memory)
+        self._lazy = lazy
+        self._waiting: list[_kernels.Linear] = []
 
     @property
     def isa(self) -> str:
@@ -76,20 +83,35 @@ class CpuOps:
         return self._native.n_threads
 
     def expect(self, n_bytes: int) -> None:
-        self._native.expect(n_bytes)
+        if self._memory.n_cleared >= n_bytes * 3 // 4:
+            self._lazy = False
+        if not self._lazy:
+            self._native.expect(n_bytes)
 
     def put(self, weights: Sequence[Weight], bias: F32 | None = None) -> _kernels.Linear:
         return self.put_all([(weights, bias)])[0]
 
     def put_all(self, stacks: Sequence[Stack]) -> list[_kernels.Linear]:
-        packed = iter(self._native.pack([self._stored(w) for weights, _ in stacks for w in weights]))
-        return [
+        parts = iter(self._native.put([self._stored(w) for weights, _ in stacks for w in weights], self._lazy))
+        linears = [
             _kernels.linear_of(
-                [next(packed) for _ in weights],
+                [next(parts) for _ in weights],
                 None if bias is None else np.ascontiguousarray(bias, np.float32).reshape(-1),
             )
             for weights, bias in stacks
         ]
+        self._waiting += [w for w in linears if not w.is_packed]
+        return linears
+
+    def pack_waiting(self, stop: Callable[[], bool]) -> None:
+        """Pack what still lies in its file, a matrix at a time, until stop() says so. MemoryError: no room for it."""
+        while self._waiting:
+            w = self._waiting[-1]
+            for matrix in range(w.n_matrices):
+                if stop():
+                    return
+                self._native.pack(w, matrix)
+            self._waiting.pop()
 
     def _stored(self, weight: Weight) -> _kernels.Stored:
         if not self._has_kernel(weight):

@@ -1,0 +1,163 @@
+"""Weights that stay in their file until they are used again: the same results, and packed when they are said to be."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from instruction_sets import isas
+from numpy.typing import NDArray
+from random_weights import random_weight
+
+from gristmill._kernels import Memory
+from gristmill.formats.checkpoint import Weight
+from gristmill.formats.qtypes import QType
+from gristmill.ops.cpu import N_AS_STORED, CpuOps
+
+F32 = NDArray[np.float32]
+LARGE = (600, 512)  # has more numbers than are read as they are
+assert LARGE[0] * LARGE[1] > N_AS_STORED
+
+
+@pytest.fixture
+def mapped(tmp_path: Path) -> Callable[[Weight], Weight]:
+    """The same weight in a file's read-only map."""
+
+    def map_it(weight: Weight) -> Weight:
+        path = tmp_path / f"weight-{len(list(tmp_path.iterdir()))}"
+        path.write_bytes(weight.data.tobytes())
+        with path.open("rb") as file:
+            view = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return replace(weight, data=np.frombuffer(view, np.uint8))
+
+    return map_it
+
+
+def of_bf16(shape: tuple[int, int], seed: int = 0) -> F32:
+    x = (np.random.default_rng(seed).standard_normal(shape) * 0.1).astype(np.float32)
+    return (x.view(np.uint32) & 0xFFFF0000).view(np.float32)
+
+
+def bf16(values: F32) -> Weight:
+    return Weight(
+        "w", (values.view(np.uint32) >> 16).astype(np.uint16).reshape(-1).view(np.uint8), QType.BF16, values.shape
+    )
+
+
+def f16(values: F32) -> Weight:
+    return Weight("w", values.astype(np.float16).reshape(-1).view(np.uint8), QType.F16, values.shape)
+
+
+def one_odd(seed: int) -> F32:
+    """Float16 but for one number that bfloat16 does not have, in the last row, where no sample looks."""
+    values = of_bf16(LARGE, seed)
+    values[-1, -1] = 0.1
+    return values
+
+
+def wild(n_rows: int) -> F32:
+    """Numbers in the last rows that no few exponents hold."""
+    values = of_bf16(LARGE)
+    values[LARGE[0] - n_rows :] = np.exp2(np.random.default_rng(1).integers(-100, 0, (n_rows, LARGE[1])))
+    return values
+
+
+FLOATS = {
+    "f32": lambda: random_weight(QType.F32, LARGE),
+    "bf16": lambda: bf16(of_bf16(LARGE)),
+    "bf16, wild numbers in a few rows": lambda: bf16(wild(3)),
+    "bf16, wild numbers everywhere": lambda: bf16(wild(LARGE[0])),
+    "f16": lambda: random_weight(QType.F16, LARGE),
+    "f16 of bf16": lambda: f16(of_bf16(LARGE)),
+    "f16 of bf16 but for one number": lambda: f16(one_odd(2)),
+}
+
+
+@pytest.mark.parametrize("isa", isas())
+@pytest.mark.parametrize("kind", FLOATS)
+def test_floats_are_the_same_before_and_after(kind: str, isa: str, mapped: Callable[[Weight], Weight]) -> None:
+    weight = mapped(FLOATS[kind]())
+    x = np.random.default_rng(0).standard_normal((37, LARGE[1]), np.float32)
+    now, later = CpuOps(2, isa), CpuOps(2, isa, lazy=True)
+    expected = now.linear(x, now.put([weight]))
+    w = later.put([weight])
+    assert not w.is_packed
+    np.testing.assert_array_equal(later.linear(x, w), expected)
+    assert not w.is_packed
+    np.testing.assert_array_equal(later.linear(x[:1], w), expected[:1])
+    assert w.is_packed
+    np.testing.assert_array_equal(later.linear(x, w), expected)
+
+
+@pytest.mark.parametrize("isa", isas())
+@pytest.mark.parametrize("qtype", [QType.Q8_0, QType.Q4_K, QType.BF16])
+def test_rows_of_a_table_never_pack_it(qtype: QType, isa: str, mapped: Callable[[Weight], Weight]) -> None:
+    weight = mapped(random_weight(qtype, (1000, 512)))
+    tokens = np.array([0, 999, 5, 63, 64, 65, 5], np.int32)
+    now, later = CpuOps(2, isa), CpuOps(2, isa, lazy=True)
+    w = later.put([weight])
+    for _ in range(3):
+        np.testing.assert_array_equal(later.embed(w, tokens), now.embed(now.put([weight]), tokens))
+    assert not w.is_packed
+
+
+def test_a_bias_and_stacked_parts_go_where_they_belong(mapped: Callable[[Weight], Weight]) -> None:
+    parts = [mapped(random_weight(qtype, (n, 512), n)) for qtype, n in ((QType.Q8_0, 200), (QType.Q4_K, 72))]
+    rng = np.random.default_rng(0)
+    x, bias = rng.standard_normal((3, 512), np.float32), rng.standard_normal(272, np.float32)
+    now, later = CpuOps(2), CpuOps(2, lazy=True)
+    w = later.put(parts, bias)
+    expected = now.linear(x, now.put(parts, bias))
+    for _ in range(2):
+        np.testing.assert_array_equal(later.linear(x, w), expected)
+
+
+def test_what_no_file_holds_is_packed_at_once() -> None:
+    ops = CpuOps(2, lazy=True)
+    assert ops.put([random_weight(QType.Q8_0, (256, 512))]).is_packed
+
+
+def test_where_memory_is_ready_all_is_packed_at_once(mapped: Callable[[Weight], Weight]) -> None:
+    class Ready(Memory):
+        n_cleared = 1 << 20
+
+    ops = CpuOps(2, memory=Ready(), lazy=True)
+    ops.expect(1 << 20)
+    assert ops.put([mapped(random_weight(QType.Q8_0, (256, 512)))]).is_packed
+
+
+def test_who_waits_can_have_it_packed_a_matrix_at_a_time(mapped: Callable[[Weight], Weight]) -> None:
+    ops = CpuOps(2, lazy=True)
+    experts, plain = (
+        ops.put([mapped(random_weight(QType.Q4_0, (3, 128, 512)))]),
+        ops.put([mapped(bf16(of_bf16(LARGE)))]),
+    )
+    answers = iter([False, False, True])
+    ops.pack_waiting(lambda: next(answers))
+    assert plain.is_packed
+    assert not experts.is_packed
+    ops.pack_waiting(lambda: False)
+    assert experts.is_packed
+
+
+def test_experts_are_packed_one_by_one(mapped: Callable[[Weight], Weight]) -> None:
+    n_experts, d_model, d_ff = 4, 256, 192
+    weights = [mapped(random_weight(QType.Q8_0, (n_experts, d_ff, d_model), seed)) for seed in (1, 2)]
+    down = mapped(random_weight(QType.Q8_0, (n_experts, d_model, d_ff), 3))
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((5, d_model), np.float32)
+    now, later = CpuOps(2), CpuOps(2, lazy=True)
+    put_now = now.put(weights), now.put([down])
+    gate_up, last = later.put(weights), later.put([down])
+    for preferred in (0, 1, 0, 2, 1, 3, 2, 3):
+        router = rng.standard_normal((5, n_experts), np.float32)
+        router[:, preferred] += 100
+        expected = now.moe(x, router, *put_now, 1, 7.0)
+        assert not gate_up.is_packed
+        np.testing.assert_array_equal(later.moe(x, router, gate_up, last, 1, 7.0), expected)
+    assert gate_up.is_packed
+    assert last.is_packed
