@@ -35,7 +35,7 @@ bench: $(VENV)/.tested-with
 
 # In an environment of its own, which finds everything but gristmill in the usual one.
 SANITIZED := build/sanitize
-SANITIZED_TESTS ?= $(addprefix tests/ops/test_,kernels.py attention.py sampling.py memory.py) \
+SANITIZED_TESTS ?= $(addprefix tests/ops/test_,kernels.py attention.py sampling.py memory.py lazy.py) \
   $(addprefix tests/formats/test_,dequantize.py quantize.py) tests/tokenizer/test_tokenizer_special.py
 
 sanitize: $(VENV)/.tested-with

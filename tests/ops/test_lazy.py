@@ -121,13 +121,19 @@ def test_what_no_file_holds_is_packed_at_once() -> None:
     assert ops.put([random_weight(QType.Q8_0, (256, 512))]).is_packed
 
 
-def test_where_memory_is_ready_all_is_packed_at_once(mapped: Callable[[Weight], Weight]) -> None:
+@pytest.mark.parametrize(("cleared", "packed"), [(7, False), (8, True)])
+def test_where_most_memory_is_ready_all_is_packed_at_once(
+    cleared: int, packed: bool, mapped: Callable[[Weight], Weight]
+) -> None:
     class Ready(Memory):
-        n_cleared = 1 << 20
+        n_cleared = cleared << 20
 
+    weight = mapped(random_weight(QType.Q8_0, (256, 512)))
     ops = CpuOps(2, memory=Ready(), lazy=True)
-    ops.expect(1 << 20)
-    assert ops.put([mapped(random_weight(QType.Q8_0, (256, 512)))]).is_packed
+    assert not ops.put([weight]).is_packed
+    ops.expect(10 << 20)
+    assert ops.put([weight]).is_packed is packed
+    ops.expect(0)
 
 
 def test_who_waits_can_have_it_packed_a_matrix_at_a_time(mapped: Callable[[Weight], Weight]) -> None:

@@ -40,10 +40,11 @@ class Arena {
   // 0: nothing more is to come, what is left over goes back.
   void expect(size_t bytes);
   size_t filled() const { return filled_; }  // bytes that the thread has cleared
-  void stop_filling();
   Piece allocate(size_t bytes);
 
  private:
+  void stop_filling();
+
   std::shared_ptr<HugeBuffer> chunk_;
   size_t used_ = 0, size_ = 0;  // bytes of the chunk
   std::thread filler_;

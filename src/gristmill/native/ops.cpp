@@ -165,7 +165,6 @@ void Ops::plan_gated(const Linear& w, int matrix, const Activations& x, int firs
 std::vector<std::shared_ptr<PackedMatrix>> Ops::put(const std::vector<std::shared_ptr<SourceWeight>>& weights, bool lazy) {
   std::vector<std::shared_ptr<PackedMatrix>> all;
   std::vector<Due> due;
-  arena_->stop_filling();
   for (const auto& weight : weights) {
     if (lazy && weight->mapped) find_widened(*weight, pool_, *kernels_);
     all.push_back(std::make_shared<PackedMatrix>(unpacked(weight, *kernels_)));

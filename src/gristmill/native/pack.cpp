@@ -279,9 +279,11 @@ void place(const Due& due, bool lossless, Arena& arena, const Kernels& kernels, 
   const SourceWeight& weight = *due.weight->source;
   Matrix& m = due.weight->matrix;
   if (!m.data || !lossless) {
-    m.pack = lossless ? kept_as(weight, kernels) : pack_of(weight);
-    Arena::Piece piece = arena.allocate(m.total_bytes());
-    m.data = piece.data, due.weight->memory = std::move(piece.memory);
+    Matrix placed = m;
+    placed.pack = lossless ? kept_as(weight, kernels) : pack_of(weight);
+    Arena::Piece piece = arena.allocate(placed.total_bytes());  // where it throws, all is as before
+    placed.data = piece.data;
+    m = placed, due.weight->memory = std::move(piece.memory);
   }
   const int groups = (m.n_panels() + kGroup - 1) / kGroup, a_time = std::max(1, int(kItemBytes / (m.panel_bytes() * kGroup)));
   for (int matrix : due.matrices)

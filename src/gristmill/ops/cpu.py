@@ -72,6 +72,7 @@ class CpuOps:
         self._memory = _kernels.Memory() if memory is None else memory
         self._native = _kernels.Ops(n_threads or default_threads(), isa, self._memory)
         self._lazy = lazy
+        self._expected = 0
         self._waiting: list[_kernels.Linear] = []
 
     @property
@@ -83,15 +84,17 @@ class CpuOps:
         return self._native.n_threads
 
     def expect(self, n_bytes: int) -> None:
-        if self._memory.n_cleared >= n_bytes * 3 // 4:
-            self._lazy = False
-        if not self._lazy:
-            self._native.expect(n_bytes)
+        self._expected = n_bytes
+        self._native.expect(n_bytes)
 
     def put(self, weights: Sequence[Weight], bias: F32 | None = None) -> _kernels.Linear:
         return self.put_all([(weights, bias)])[0]
 
     def put_all(self, stacks: Sequence[Stack]) -> list[_kernels.Linear]:
+        if self._lazy and self._expected:
+            self._lazy = self._memory.n_cleared < self._expected * 3 // 4
+            if self._lazy:
+                self.expect(0)  # beside the file's pages it would be twice the memory
         parts = iter(self._native.put([self._stored(w) for weights, _ in stacks for w in weights], self._lazy))
         linears = [
             _kernels.linear_of(
