@@ -259,6 +259,9 @@ def test_a_lazy_model_gives_the_same(path: Path, between: str, monkeypatch: pyte
         if between == "packing":
             with lazy.packing():
                 time.sleep(0.2)
+        assert lazy.packing_s == 0
         for _ in range(2):
             expected, found = now.generate(prompts, GREEDY), lazy.generate(prompts, GREEDY)
             assert [r.outputs for r in found] == [r.outputs for r in expected]
+            assert (lazy.packing_s > 0) is (between == "nothing")
+        assert now.packing_s == 0

@@ -199,6 +199,11 @@ class LLM:
         """What the model's files recommend, in a chat and elsewhere. ModelFormatError where that is out of range."""
         return self._advice.read()
 
+    @property
+    def packing_s(self) -> float:
+        """Seconds that requests have waited for a lazy model's weights to be packed."""
+        return self._ops.packing_s if isinstance(self._ops, CpuOps) else 0.0
+
     @contextmanager
     def packing(self) -> Iterator[None]:
         """Meanwhile what a lazy model has left in its file is packed; for callers who wait for something else."""

@@ -50,6 +50,7 @@ def test_generate_json_has_every_field(model: str) -> None:
         "output_tokens",
         "output_tokens_per_s",
         "load_s",
+        "packing_s",
         "first_token_s",
     }
     assert report["stats"]["output_tokens"] == len(report["output_ids"]) == len(report["logprobs"])

@@ -506,6 +506,7 @@ NB_MODULE(_kernels, m) {
       }, "n_bytes"_a)
       .def("put", put_all, "weights"_a, "lazy"_a)
       .def("pack", pack_matrix, "w"_a, "matrix"_a)
+      .def_prop_ro("packing_s", [](const Backend& ops) { return ops.packing_s(); })
       .def("linear", linear, "w"_a, "x"_a, "more"_a.none(), "norm"_a.none(), "eps"_a)
       .def("embed", embed, "w"_a, "tokens"_a)
       .def("rms_norm", rms_norm, "x"_a, "more"_a.none(), "weight"_a, "eps"_a)

@@ -1,6 +1,7 @@
 #include "ops.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <numeric>
@@ -189,7 +190,11 @@ void Ops::pack_used(const Linear& w, const std::vector<int>& matrices, PackedMat
     }
     if (!some.matrices.empty()) due.push_back(std::move(some));
   }
-  if (!due.empty()) gristmill::pack(due, pool_, *arena_, *kernels_);
+  if (due.empty()) return;
+  const auto begin = std::chrono::steady_clock::now();
+  gristmill::pack(due, pool_, *arena_, *kernels_);
+  if (least == PackedMatrix::State::Used)
+    packing_ns_ += std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - begin).count();
 }
 
 // Panels of one part with their bias, which go where `columns` says.

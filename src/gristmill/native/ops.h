@@ -1,6 +1,7 @@
 // The operations of gristmill.ops.interface on a thread pool: they divide the work, the kernels do it.
 // Every pointer is row-major and contiguous; shapes have been checked by the bindings.
 #pragma once
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -132,6 +133,7 @@ class Ops {
   void expect(size_t bytes) { arena_->expect(bytes); }
   // Each as it lies in its file; those that may not wait there, all of them where nothing is lazy, are packed.
   std::vector<std::shared_ptr<PackedMatrix>> put(const std::vector<std::shared_ptr<SourceWeight>>& weights, bool lazy);
+  double packing_s() const { return double(packing_ns_) * 1e-9; }  // that products have waited for weights to be packed
   // Packs one matrix of each part that is not packed yet.
   void pack(const Linear& w, int matrix) { pack_used(w, {matrix}, PackedMatrix::State::New); }
 
@@ -201,6 +203,7 @@ class Ops {
   ThreadPool pool_;
   std::shared_ptr<Arena> arena_;
   const Kernels* kernels_;
+  std::atomic<int64_t> packing_ns_{0};
   Activations input_;
   std::vector<float> hidden_rows_, out_;  // of experts
   std::vector<Task> tasks_;

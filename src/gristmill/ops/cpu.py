@@ -106,6 +106,11 @@ class CpuOps:
         self._waiting += [w for w in linears if not w.is_packed]
         return linears
 
+    @property
+    def packing_s(self) -> float:
+        """Seconds that products have waited for weights to be packed."""
+        return self._native.packing_s
+
     def pack_waiting(self, stop: Callable[[], bool]) -> None:
         """Pack what still lies in its file, a matrix at a time, until stop() says so. MemoryError: no room for it."""
         while self._waiting:
