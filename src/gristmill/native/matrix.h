@@ -61,6 +61,7 @@ struct Matrix {
   Pack plain() const { return pack == Pack::F32_28 ? Pack::F32 : pack == Pack::BF16_12 ? Pack::BF16 : pack; }
   bool super() const { return super_bytes() > 0; }  // has scales of scales; activations then share theirs in as many steps
   int n_panels() const { return (rows + kLanes - 1) / kLanes; }
+  int n_groups() const { return (n_panels() + kGroup - 1) / kGroup; }  // of one matrix
   int n_steps() const {
     switch (pack) {
       case Pack::F32:

@@ -141,7 +141,7 @@ Columns Ops::columns_of(const Matrix& m, const Activations& x, int first, int n)
 }
 
 void Ops::plan_part(const Linear& w, int matrix, int part, const Columns& columns, const Columns& other) {
-  const int n_groups = (w.parts[part]->matrix.n_panels() + kGroup - 1) / kGroup;
+  const int n_groups = w.parts[part]->matrix.n_groups();
   const int n_chunks = (columns.n + kColumnsOfItem - 1) / kColumnsOfItem;
   const int first = tasks_.empty() ? 0 : tasks_.back().end_item;
   tasks_.push_back({&w, matrix, part, columns, other, n_chunks, first, first + n_groups * n_chunks});

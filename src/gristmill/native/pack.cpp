@@ -111,22 +111,22 @@ class GroupReader {
   std::vector<uint8_t> zeros_;
 };
 
-// A weight on its way into a matrix, and how its groups are divided.
+// A weight on its way into a matrix. Its groups are counted through all matrices.
 struct Job {
   const SourceWeight* weight;
   Matrix matrix;
   uint8_t* base;
-  int groups_a_matrix, n_groups;
 
   int n_lanes(int g) const { return matrix.group_width(first_panel(g)) * kLanes; }
-  int first_panel(int g) const { return g % groups_a_matrix * kGroup; }
+  int number(int g) const { return g / matrix.n_groups(); }  // of the matrix that has it
+  int first_panel(int g) const { return g % matrix.n_groups() * kGroup; }
 };
 
 // Asks for bytes [begin, end) of row i of the group after the one in work.
 void fetch_row(const Job& job, const GroupReader& reader, int g, int i, size_t begin, size_t end) {
   int r = job.first_panel(g) * kLanes + i;
   if (r >= job.matrix.rows) return;
-  const uint8_t* row = reader.stored(g / job.groups_a_matrix, r);
+  const uint8_t* row = reader.stored(job.number(g), r);
   for (size_t at = begin; at < end; at += 64) fetch(row + at);
 }
 
@@ -138,7 +138,7 @@ struct Span {
     for (int g = begin; g < end; g++) {
       int first = job.first_panel(g) * kLanes, n = std::min(job.n_lanes(g), job.matrix.rows - first);
       for (int r = first; r < first + n; r++) {
-        uintptr_t row = reinterpret_cast<uintptr_t>(reader.stored(g / job.groups_a_matrix, r));
+        uintptr_t row = reinterpret_cast<uintptr_t>(reader.stored(job.number(g), r));
         low = std::min(low, row), high = std::max(high, row + reader.row_bytes());
       }
     }
@@ -172,7 +172,7 @@ class GroupLayer {
     const int unit = steps_at_once(m.pack), n_steps = m.n_steps(), panel = job_.first_panel(g), width = m.group_width(panel);
     const int n_stretches = int((row_bytes * kGroupRows + kStretchBytes - 1) / kStretchBytes);
     const int stretch = std::max(unit, (n_steps / n_stretches + unit) / unit * unit);
-    reader_.read(g / job_.groups_a_matrix, panel * kLanes, width * kLanes, rows_);
+    reader_.read(job_.number(g), panel * kLanes, width * kLanes, rows_);
     if (!reader_.exact()) return false;
     begin_tail(m, rows_, width, kernels_, tail_);
     for (int step = 0; step < n_steps; step += stretch) {
@@ -212,7 +212,7 @@ bool pack_groups(const Job& job, int begin, int end, const Kernels& kernels) {
   GroupLayer layer(job, begin, end, kernels);
   for (int g = begin; g < end; g++) {
     const int panel = job.first_panel(g);
-    uint8_t* group = job.base + m.group_offset(g / job.groups_a_matrix, panel);
+    uint8_t* group = job.base + m.group_offset(job.number(g), panel);
     const bool laid = layer.lay(g, [&](size_t) { return stage; },
                                 [&](size_t at, size_t n_bytes) { stream_copy(group + at, stage, n_bytes); });
     if (!laid) return false;
@@ -285,11 +285,11 @@ void place(const Due& due, bool lossless, Arena& arena, const Kernels& kernels, 
     placed.data = piece.data;
     m = placed, due.weight->memory = std::move(piece.memory);
   }
-  const int groups = (m.n_panels() + kGroup - 1) / kGroup, a_time = std::max(1, int(kItemBytes / (m.panel_bytes() * kGroup)));
+  const int groups = m.n_groups(), a_time = std::max(1, int(kItemBytes / (m.panel_bytes() * kGroup)));
   for (int matrix : due.matrices)
     for (int g = 0; g < groups; g += a_time)
       items.push_back({int(jobs.size()), matrix * groups + g, matrix * groups + std::min(g + a_time, groups)});
-  jobs.push_back({&weight, m, const_cast<uint8_t*>(m.data), groups, groups * m.n_matrices});
+  jobs.push_back({&weight, m, const_cast<uint8_t*>(m.data)});
 }
 
 // Packs what is due; returns what loses something by what it was to be kept as.
@@ -361,8 +361,7 @@ void pack(const std::vector<Due>& due, ThreadPool& pool, Arena& arena, const Ker
 class PanelReader::Near {
  public:
   Near(const PackedMatrix& w, int matrix, int begin, int end, const Kernels& kernels, std::vector<uint8_t>& memory)
-      : matrix_(with_plain(w.matrix)), groups_((matrix_.n_panels() + kGroup - 1) / kGroup), first_(matrix * groups_),
-        job_{w.source.get(), matrix_, nullptr, groups_, groups_ * matrix_.n_matrices}, memory_(memory),
+      : matrix_(with_plain(w.matrix)), first_(matrix * matrix_.n_groups()), job_{w.source.get(), matrix_, nullptr}, memory_(memory),
         layer_(job_, group_of(begin), group_of(end + kGroup - 1), kernels) {}
 
   Panels lay(int begin, int end) {
@@ -387,7 +386,7 @@ class PanelReader::Near {
   int group_of(int panel) const { return first_ + panel / kGroup; }
 
   const Matrix matrix_;
-  const int groups_, first_;
+  const int first_;
   const Job job_;
   std::vector<uint8_t>& memory_;
   GroupLayer layer_;
