@@ -21,6 +21,7 @@ FIELDS: Mapping[Type, tuple[tuple[str, float], ...]] = {
     Type.Q5_1: (("scale", 1), ("scale", -15.5), ("bytes", 20)),
     Type.Q8_0: (("scale", 1), ("bytes", 32)),
     Type.IQ4_NL: (("scale", 1), ("bytes", 16)),
+    Type.IQ4_XS: (("scale", 1), ("bytes", 134)),
     Type.MXFP4: (("exponent", 1), ("bytes", 16)),
     Type.Q2_K: (("bytes", 80), ("scale", 1), ("scale", 1.5)),
     Type.Q3_K: (("bytes", 108), ("scale", 1)),

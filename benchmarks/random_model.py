@@ -36,6 +36,7 @@ _FILE_TYPES: Mapping[str, int] = {
     "q4_k_m": 15,
     "q6_k": 18,
     "iq4_nl": 25,
+    "iq4_xs": 30,
     "bf16": 32,
     "mxfp4": 38,
     "mxfp4_q8_0": 38,

@@ -28,6 +28,7 @@ HALF_FLOATS = {  # byte offsets of the float16 fields of a block, after ggml-com
     QType.Q5_K: [0, 2],
     QType.Q6_K: [208],
     QType.IQ4_NL: [0],
+    QType.IQ4_XS: [0],
     QType.MXFP4: [],
 }
 EXTREMES = np.array([0, -0.0, 6e-8, -6e-8, 65504, -65504, np.inf, -np.inf, np.nan, 1], dtype="<f2")

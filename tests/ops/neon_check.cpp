@@ -39,10 +39,15 @@ static std::vector<uint8_t> random_weights(Source source, size_t n) {
     if (source == Source::F32) std::memcpy(&data[at], &x, 4);
     if (source == Source::F16) put(0, float_to_half(x));
     if (source == Source::BF16) put(0, uint16_t(tiny ^ (rng() & 0x80ff)));
-    if (source == Source::Q8_0 || source == Source::Q4_0) put(0, small);
-    if (source == Source::Q4_K || source == Source::Q5_K) put(0, small), put(2, small);
-    if (source == Source::Q6_K) put(208, small);
-    if (source == Source::MXFP4) data[at] = uint8_t(118 + rng() % 6);
+    switch (source) {
+      case Source::Q8_0: case Source::Q4_0: case Source::Q5_0: case Source::IQ4_NL: case Source::IQ4_XS: put(0, small); break;
+      case Source::Q4_1: case Source::Q5_1: put(0, small), put(2, float_to_half(-0.01f)); break;
+      case Source::Q4_K: case Source::Q5_K: put(0, small), put(2, small); break;
+      case Source::Q3_K: put(108, small); break;
+      case Source::Q6_K: put(208, small); break;
+      case Source::MXFP4: data[at] = uint8_t(118 + rng() % 6); break;
+      default: break;
+    }
   }
   return data;
 }
@@ -142,8 +147,9 @@ int main() {
   };
   bool good = true;
   for (Case c : {Case{Source::F32, "f32"}, {Source::F16, "f16"}, {Source::BF16, "bf16"}, {Source::Q8_0, "q8_0"},
-                 {Source::Q4_0, "q4_0"}, {Source::Q4_K, "q4_k"}, {Source::Q5_K, "q5_k"}, {Source::Q6_K, "q6_k"},
-                 {Source::MXFP4, "mxfp4"}, {Source::INT8_ROWS, "int8"}})
+                 {Source::Q4_0, "q4_0"}, {Source::Q4_1, "q4_1"}, {Source::Q5_0, "q5_0"}, {Source::Q5_1, "q5_1"},
+                 {Source::Q3_K, "q3_k"}, {Source::Q4_K, "q4_k"}, {Source::Q5_K, "q5_k"}, {Source::Q6_K, "q6_k"},
+                 {Source::IQ4_NL, "iq4_nl"}, {Source::IQ4_XS, "iq4_xs"}, {Source::MXFP4, "mxfp4"}, {Source::INT8_ROWS, "int8"}})
     good &= check_linear(c.source, c.name, *neon, *portable);
   for (Pack pack : {Pack::Q8R, Pack::Q8_0})
     for (Source source : {Source::F32, Source::F16, Source::BF16})

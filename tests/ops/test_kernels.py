@@ -22,9 +22,12 @@ from gristmill.types import Batch
 
 REFERENCE = ReferenceOps()
 BLOCKED = tuple(q for q in QType if q not in FLOATS)
-SUPER = (QType.Q4_K, QType.Q5_K, QType.Q6_K)  # scales of scales
+SUPER = (QType.Q3_K, QType.Q4_K, QType.Q5_K, QType.Q6_K, QType.IQ4_XS)  # scales of scales
+OFFSETS = (QType.Q4_1, QType.Q5_1)
+HALF_SCALES = (QType.Q8_0, QType.Q4_0, QType.Q5_0, QType.IQ4_NL, *OFFSETS)
+SCALES = (*HALF_SCALES, QType.Q8_GROUPS)  # that tiles round
 NORMED = (*((q,) for q in QType), (QType.Q4_K, QType.Q6_K), (QType.Q8_0, QType.F32), (QType.F16, QType.Q4_0))
-REQUANTIZED = (QType.Q4_1, QType.Q5_0, QType.Q5_1, QType.Q2_K, QType.Q3_K, QType.IQ4_NL)
+REQUANTIZED = (QType.Q2_K,)
 
 
 @pytest.fixture(params=isas(), scope="module")
@@ -60,21 +63,24 @@ def seen(x: np.ndarray, qtype: QType, isa: str) -> np.ndarray:
 def multiplied(weight: Weight, isa: str) -> np.ndarray:
     """The numbers that a weight's kernel multiplies: tiles round scales to 255ths of the largest of 256."""
     values, columns = dequantize(weight), weight.shape[-1]
-    if isa != "amx" or weight.qtype not in (QType.Q8_0, QType.Q4_0, QType.Q8_GROUPS):
+    if isa != "amx" or weight.qtype not in SCALES:
         return values
+    offsets = np.float32(0)
     if weight.qtype is QType.Q8_GROUPS:
         assert weight.scales is not None
         scales = np.repeat(weight.scales, 64 // 32)
     else:
         blocks = weight.data.reshape(-1, weight.qtype.block_bytes)
         scales = blocks[:, :2].copy().view(np.float16).astype(np.float32)
+        if weight.qtype in OFFSETS:
+            offsets = blocks[:, 2:4].copy().view(np.float16).astype(np.float32).reshape(len(values), -1, 1)
     scales = scales.reshape(-1, columns // 32)
     padded = np.pad(scales, ((0, 0), (0, -scales.shape[-1] % 8))).reshape(len(scales), -1, 8)
     most = np.abs(padded).max(axis=-1, keepdims=True)
     whole = np.rint(padded * (np.float32(255) / np.maximum(most, np.float32(2**-110))))
     kept = (whole * (most * np.float32(1 / 255))).reshape(len(scales), -1)[:, : columns // 32]
     ratio = np.divide(kept, scales, out=np.ones_like(scales), where=scales != 0)
-    return (values.reshape(len(scales), -1, 32) * ratio[:, :, None]).reshape(values.shape)
+    return ((values.reshape(len(scales), -1, 32) - offsets) * ratio[:, :, None] + offsets).reshape(values.shape)
 
 
 @pytest.mark.parametrize("qtype", list(QType), ids=lambda q: q.label)
@@ -111,7 +117,7 @@ def test_a_row_s_bits_do_not_depend_on_its_neighbours(cpu: CpuOps, qtype: QType)
             np.testing.assert_array_equal(together[-3:].view(np.uint32), few.view(np.uint32))
 
 
-@pytest.mark.parametrize("qtype", [QType.Q8_0, QType.Q4_0, QType.Q8_GROUPS], ids=lambda q: q.label)
+@pytest.mark.parametrize("qtype", SCALES, ids=lambda q: q.label)
 @pytest.mark.parametrize("n_rows", [1, 3, 5, 16, 17, 40])
 def test_scales_of_any_sign_and_size(cpu: CpuOps, qtype: QType, n_rows: int) -> None:
     """Negative ones beside quants of -128, zeros, and such as are far smaller or larger than their neighbours."""
@@ -124,7 +130,9 @@ def test_scales_of_any_sign_and_size(cpu: CpuOps, qtype: QType, n_rows: int) -> 
         weight = replace(weight, data=block.reshape(-1), scales=scales.astype(np.float32).reshape(-1))
     else:
         block[:, :2] = scales.astype(np.float16).reshape(-1, 1).view(np.uint8)
-        block[::3, 2:] = 128 if qtype is QType.Q8_0 else 0
+        first = 4 if qtype in OFFSETS else 2
+        block[:, 2:first] = scales[:, ::-1].astype(np.float16).reshape(-1, 1).view(np.uint8)[:, : first - 2]
+        block[::3, first:] = 128 if qtype is QType.Q8_0 else 0
         weight = replace(weight, data=block.reshape(-1))
     x = np.random.default_rng(n_rows).normal(size=(n_rows, 512)).astype(np.float32)
     values = multiplied(weight, cpu.isa)
@@ -133,16 +141,18 @@ def test_scales_of_any_sign_and_size(cpu: CpuOps, qtype: QType, n_rows: int) -> 
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("qtype", [QType.Q8_0, QType.Q4_0, QType.Q8_GROUPS], ids=lambda q: q.label)
-def test_scales_that_are_not_finite_stay_visible(cpu: CpuOps, qtype: QType, bad: float) -> None:
-    """In their own row alone, at any number of rows."""
+@pytest.mark.parametrize(
+    ("qtype", "at"), [*((q, 0) for q in SCALES), *((q, 2) for q in OFFSETS)], ids=lambda q: getattr(q, "label", q)
+)
+def test_scales_that_are_not_finite_stay_visible(cpu: CpuOps, qtype: QType, at: int, bad: float) -> None:
+    """In their own row alone, at any number of rows. at: of the scale, or of the offset, in its block."""
     weight = random_weight(qtype, (40, 512), 0)
     if qtype is QType.Q8_GROUPS:
         assert weight.scales is not None
         weight.scales[3 * 512 // 64 + 2] = bad
     else:
         blocks = weight.data.reshape(40, -1, qtype.block_bytes)
-        blocks[3, 2, :2] = np.array([bad], np.float16).view(np.uint8)
+        blocks[3, 2, at : at + 2] = np.array([bad], np.float16).view(np.uint8)
     for n_rows in (1, 3, 5, 16, 40):
         x = np.random.default_rng(n_rows).normal(size=(n_rows, 512)).astype(np.float32)
         finite = np.isfinite(cpu.linear(x, cpu.put([weight])))

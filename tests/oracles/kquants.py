@@ -1,4 +1,4 @@
-"""Plain quantizers into the GGUF blocks that the gguf package reads but cannot write: the K types and IQ4_NL.
+"""Plain quantizers into the GGUF blocks that the gguf package reads but cannot write: the K types, IQ4_NL and IQ4_XS.
 
 Layouts are those of ggml-common.h. Rounding is simple, not optimal: what counts is that every field of a block varies.
 """
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 Blocks = NDArray[np.float32]  # [n, block size]
 Bytes = NDArray[np.uint8]  # [n, bytes a block]
 
-IQ4_NL_VALUES = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float32)
+IQ4_VALUES = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float32)
 
 
 def _half(x: Blocks) -> Bytes:
@@ -114,8 +114,26 @@ def _q6_k(x: Blocks) -> Bytes:
 def _iq4_nl(x: Blocks) -> Bytes:
     extreme = np.take_along_axis(x, np.abs(x).argmax(-1)[:, None], -1)
     d = (extreme / -127).astype(np.float16).astype(np.float32)
-    q = np.abs(_divide(x, d + 0 * x)[..., None] - IQ4_NL_VALUES).argmin(-1).astype(np.uint8)
-    return _join(_half(d), q[:, :16] | q[:, 16:] << 4)
+    return _join(_half(d), _on_curve(_divide(x, d + 0 * x)))
+
+
+def _on_curve(x: Blocks) -> Bytes:
+    """[n, 32] as nibbles [n, 16] of the nearest values."""
+    q = np.abs(x[..., None] - IQ4_VALUES).argmin(-1).astype(np.uint8)
+    return q[:, :16] | q[:, 16:] << 4
+
+
+def _iq4_xs(x: Blocks) -> Bytes:
+    parts = x.reshape(-1, 8, 32)
+    extreme = np.take_along_axis(parts, np.abs(parts).argmax(-1)[..., None], -1)[..., 0]
+    step = extreme / -127
+    d = (np.abs(step).max(-1, keepdims=True) / 31).astype(np.float16).astype(np.float32)
+    scale = np.clip(np.rint(_divide(step, d + 0 * step)), -31, 31)
+    codes = _on_curve(_divide(parts, (d * scale)[..., None] + 0 * parts).reshape(-1, 32)).reshape(len(x), -1)
+    six = (scale + 32).astype(np.uint8)
+    high = (six >> 4).reshape(-1, 2, 4)
+    high = high[..., 0] | high[..., 1] << 2 | high[..., 2] << 4 | high[..., 3] << 6
+    return _join(_half(d), high, six[:, ::2] & 15 | (six[:, 1::2] & 15) << 4, codes)
 
 
 QUANTIZERS: Mapping[Type, tuple[int, Callable[[Blocks], Bytes]]] = {
@@ -125,6 +143,7 @@ QUANTIZERS: Mapping[Type, tuple[int, Callable[[Blocks], Bytes]]] = {
     Type.Q5_K: (256, _q5_k),
     Type.Q6_K: (256, _q6_k),
     Type.IQ4_NL: (32, _iq4_nl),
+    Type.IQ4_XS: (256, _iq4_xs),
 }
 
 

@@ -14,7 +14,7 @@ from gristmill.formats.qtypes import QType
 _Bytes = NDArray[np.uint8]
 _Floats = NDArray[np.float32]
 
-_IQ4_NL_VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+_IQ4_VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 _FP4_DOUBLED = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)  # e2m1 times two; ggml's code 8 is +0
 
 
@@ -88,8 +88,21 @@ def _q8_0(b: _Bytes) -> _Floats:
     return _half(b, 0) * _floats(b[:, 2:].view(np.int8))
 
 
+def _iq4(packed: _Bytes) -> _Floats:
+    """What [N, 16] nibbles stand for, [N, 32]: a curve of 16 numbers, denser around zero."""
+    return np.array(_IQ4_VALUES, dtype=np.float32)[_nibbles(packed).reshape(-1, 32)]
+
+
 def _iq4_nl(b: _Bytes) -> _Floats:
-    return _half(b, 0) * np.array(_IQ4_NL_VALUES, dtype=np.float32)[_nibbles(b[:, 2:]).reshape(-1, 32)]
+    return _half(b, 0) * _iq4(b[:, 2:])
+
+
+def _iq4_xs(b: _Bytes) -> _Floats:
+    """d, high 2 bits of 8 scales[2], their low nibbles[4], nibbles[128]; a scale of 6 bits for 32 elements each."""
+    low = np.stack((b[:, 4:8] & 15, b[:, 4:8] >> 4), axis=2).reshape(-1, 8)
+    high = np.stack([b[:, 2:4] >> shift & 3 for shift in (0, 2, 4, 6)], axis=2).reshape(-1, 8)
+    scale = _half(b, 0) * (_floats(low | high << 4) - 32)
+    return (scale[:, :, None] * _iq4(b[:, 8:].reshape(-1, 16)).reshape(-1, 8, 32)).reshape(-1, 256)
 
 
 def _mxfp4(b: _Bytes) -> _Floats:
@@ -163,5 +176,6 @@ _DECODERS = {
     QType.Q5_K: _q5_k,
     QType.Q6_K: _q6_k,
     QType.IQ4_NL: _iq4_nl,
+    QType.IQ4_XS: _iq4_xs,
     QType.MXFP4: _mxfp4,
 }

@@ -20,6 +20,7 @@ _QTYPES = {
     13: QType.Q5_K,
     14: QType.Q6_K,
     20: QType.IQ4_NL,
+    23: QType.IQ4_XS,
     30: QType.BF16,
     39: QType.MXFP4,
 }
@@ -32,7 +33,6 @@ _OTHERS = {  # id: label, elements a block, bytes a block
     19: ("iq1_s", 256, 50),
     21: ("iq3_s", 256, 110),
     22: ("iq2_s", 256, 82),
-    23: ("iq4_xs", 256, 136),
     24: ("i8", 1, 1),
     25: ("i16", 1, 2),
     26: ("i32", 1, 4),

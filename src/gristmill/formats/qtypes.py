@@ -29,6 +29,7 @@ class QType(Enum):
     Q5_K = ("q5_k", 256, 176)
     Q6_K = ("q6_k", 256, 210)
     IQ4_NL = ("iq4_nl", 32, 18)
+    IQ4_XS = ("iq4_xs", 256, 136)
     MXFP4 = ("mxfp4", 32, 17)
     MXFP4_SPLIT = ("mxfp4_split", 32, 16)
     Q8_GROUPS = ("q8_groups", 1, 1)

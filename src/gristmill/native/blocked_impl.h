@@ -1,5 +1,6 @@
 // y = x W^T for weights in blocks of 32 with activations in int8. Included after linear_impl.h.
 #pragma once
+#include "dequantize.h"
 #include "linear_impl.h"
 
 namespace gristmill {
@@ -27,6 +28,7 @@ using Index = std::integral_constant<int, I>;
 // What sets the types apart: kQuantBytes, kScaleBytes and kSuperBytes as in matrix.h, kZero (the unsigned quant that means
 // 0), set<J> (the 16 x 4 quants of columns 4 J .. 4 J + 3; sets are `stride` bytes apart), and scale, a whole number in K types.
 //   kMinimum  a value is scale * quant - minimum; the minima of steps that share the activations' scale are together, before them
+//   kOffset   a value is scale * quant + offset; offsets stand after the scales of each step
 //   kHalves   columns 16 .. 31 have a scale of their own, second_scale
 //   kLargest  of the quants, which are unsigned where they are under 128
 //   kPairs    sets J and J + 4 share bytes, so that one is multiplied after the other
@@ -39,7 +41,7 @@ using Index = std::integral_constant<int, I>;
 //   kAsk      weights and activations are asked for early also where the first-level cache does not hold what is asked for
 struct Nibbles {
   static constexpr int kQuantBytes = 256, kScaleBytes = 32, kSuperBytes = 0;
-  static constexpr bool kMinimum = false, kHalves = false, kPairs = true, kRows = false, kDear = false, kAsk = true, kWhole = false;
+  static constexpr bool kMinimum = false, kOffset = false, kHalves = false, kPairs = true, kRows = false, kDear = false, kAsk = true, kWhole = false;
   static constexpr int kShared = 1, kLargest = 15;
   static constexpr int kDirect = kDirectNibbles;
   template <int J>
@@ -51,7 +53,7 @@ struct Nibbles {
 
 struct TypeQ8_0 {
   static constexpr int kQuantBytes = 512, kZero = kByteZero, kScaleBytes = 32, kSuperBytes = 0;
-  static constexpr bool kMinimum = false, kHalves = false, kPairs = false, kRows = false, kDear = false, kAsk = false, kWhole = false;
+  static constexpr bool kMinimum = false, kOffset = false, kHalves = false, kPairs = false, kRows = false, kDear = false, kAsk = false, kWhole = false;
   static constexpr int kShared = 1, kLargest = 255;
   static constexpr int kDirect = INT32_MAX;
   template <int J>
@@ -72,6 +74,50 @@ struct TypeQ8R : TypeQ8_0 {
 struct TypeQ4_0 : Nibbles {
   static constexpr int kZero = 8, kDirect = kDirectQ4;
   static F scale(const uint8_t* s) { return f_of_half(reinterpret_cast<const uint16_t*>(s)); }
+};
+
+struct TypeQ4_1 : Nibbles {
+  static constexpr int kZero = 0, kScaleBytes = 64;
+  static constexpr bool kOffset = true;
+  static F scale(const uint8_t* s) { return f_of_half(reinterpret_cast<const uint16_t*>(s)); }
+  static F offset(const uint8_t* s) { return f_of_half(reinterpret_cast<const uint16_t*>(s) + kLanes); }
+};
+
+// The same with another bit above the nibbles.
+template <class Four>
+struct FiveBits : Four {
+  static constexpr int kQuantBytes = 320, kLargest = 31, kDirect = kDirectBits;
+  static constexpr bool kDear = true;
+  template <int J>
+  static U set(const uint8_t* q, int stride) { return u_or(Nibbles::set<J>(q + stride, stride), u_bits<J, 1, 4>(u_load(q))); }
+};
+
+struct TypeQ5_0 : FiveBits<TypeQ4_0> {
+  static constexpr int kZero = 16;
+};
+
+struct TypeQ5_1 : FiveBits<TypeQ4_1> {};
+
+// What the nibbles of IQ4_NL and IQ4_XS stand for, as bytes of Q8.
+struct Curve : Nibbles {
+  static constexpr int kZero = kByteZero, kLargest = 255;
+  static constexpr uint8_t at(int i) { return uint8_t(kIq4[i] + kByteZero); }
+  template <int J>
+  static U set(const uint8_t* q, int stride) {
+    alignas(16) static constexpr uint8_t table[16] = {at(0), at(1), at(2),  at(3),  at(4),  at(5),  at(6),  at(7),
+                                                      at(8), at(9), at(10), at(11), at(12), at(13), at(14), at(15)};
+    return u_lookup(table, Nibbles::set<J>(q, stride));
+  }
+};
+
+struct TypeIq4Nl : Curve {
+  static F scale(const uint8_t* s) { return f_of_half(reinterpret_cast<const uint16_t*>(s)); }
+};
+
+struct TypeIq4Xs : Curve {
+  static constexpr int kScaleBytes = 16, kSuperBytes = 32, kShared = kSuperSteps, kShift = 4;
+  static I scale(const uint8_t* s) { return i_of_i8(s); }
+  static void read_super(const uint8_t* s, F& d, F&) { d = f_of_half(reinterpret_cast<const uint16_t*>(s)); }
 };
 
 struct TypeMxfp4 : Nibbles {
@@ -95,11 +141,8 @@ struct TypeQ4_K : Nibbles {
   }
 };
 
-struct TypeQ5_K : TypeQ4_K {
-  static constexpr int kQuantBytes = 320, kLargest = 31, kDirect = kDirectBits, kShift = 2;
-  static constexpr bool kDear = true;
-  template <int J>
-  static U set(const uint8_t* q, int stride) { return u_or(Nibbles::set<J>(q + stride, stride), u_bits<J, 1>(u_load(q))); }
+struct TypeQ5_K : FiveBits<TypeQ4_K> {
+  static constexpr int kShift = 2;
 };
 
 struct TypeQ6_K : Nibbles {
@@ -109,12 +152,21 @@ struct TypeQ6_K : Nibbles {
   template <int J>
   static U set(const uint8_t* q, int stride) {
     constexpr int kUpper = J % 4 / 2;
-    U upper = u_bits<4 * (J / 4) + 2 * (J % 2), 2>(u_load(q + stride * 3 * kUpper));
+    U upper = u_bits<4 * (J / 4) + 2 * (J % 2), 2, 4>(u_load(q + stride * 3 * kUpper));
     return u_or(Nibbles::set<J>(q + stride * (kUpper + 1), stride), upper);
   }
   static I scale(const uint8_t* s) { return i_of_i8(s); }
   static I second_scale(const uint8_t* s) { return i_of_i8(s + kLanes); }
   static void read_super(const uint8_t* s, F& d, F&) { d = f_of_half(reinterpret_cast<const uint16_t*>(s)); }
+};
+
+struct TypeQ3_K : TypeQ6_K {
+  static constexpr int kQuantBytes = 192, kZero = 4, kLargest = 7, kShift = 0;
+  template <int J>
+  static U set(const uint8_t* q, int stride) {
+    U lower = u_bits<4 * (J / 4) + 2 * (J % 2), 2, 0>(u_load(q + stride * (1 + J % 4 / 2)));
+    return u_or(lower, u_bits<J, 1, 2>(u_load(q)));
+  }
 };
 
 template <class T>
@@ -126,7 +178,7 @@ constexpr int kToMinima = 64;  // from a panel's scales of scales
 template <class T>
 struct Expanded : T {
   static constexpr bool kPairs = T::kHalves, kDear = false;
-  static constexpr int kQuantBytes = 512, kScaleBytes = T::kHalves ? 128 : 64, kSuperBytes = (T::kSuperBytes + 63) / 64 * 64;
+  static constexpr int kQuantBytes = 512, kScaleBytes = T::kHalves || T::kOffset ? 128 : 64, kSuperBytes = (T::kSuperBytes + 63) / 64 * 64;
   template <int J>
   static U set(const uint8_t* q, int stride) { return u_load(q + stride * J); }
   static auto scale(const uint8_t* s) {
@@ -134,11 +186,12 @@ struct Expanded : T {
     else return f_load(reinterpret_cast<const float*>(s));
   }
   static I second_scale(const uint8_t* s) { return i_load(reinterpret_cast<const int32_t*>(s) + kLanes); }
+  static F offset(const uint8_t* s) { return f_load(reinterpret_cast<const float*>(s) + kLanes); }
 };
 
 // A type T whose sums meet their scales as whole numbers, exactly, and become floats once in kSuperSteps steps. Scales that are whole
 // numbers in the file are taken as they are; of others the largest of those steps becomes kMostScale and the rest, which are
-// rounded, as many times what then is 1. A quant times its scale fits 16 bits.
+// rounded, as many times what then is 1. A quant times its scale fits 16 bits. Offsets likewise, of 16 bits.
 template <class T>
 struct Whole : T {
   static constexpr bool kWhole = true, kOwnScales = T::kSuperBytes > 0;
@@ -146,21 +199,24 @@ struct Whole : T {
   static constexpr int kMostScale = T::kScaleBytes == kLanes ? 2048 : 255;  // MXFP4's powers of two stay what they are
 };
 
-// Of the scales of some steps of a panel as whole numbers: a scale is about whole(scale) * d.
-template <class T>
-class WholeScales {
+// Some numbers of each of a panel's rows as whole ones, the largest of which is kMost: a number is about whole(number) * d.
+template <int kMost>
+class WholeNumbers {
  public:
-  GRISTMILL_INLINE void add(F scale) {
-    most_ = f_max(f_abs(scale), most_), poison_ = f_fma(scale, f_zero(), poison_);  // of what is not finite, NaN
+  GRISTMILL_INLINE void add(F number) {
+    most_ = f_max(f_abs(number), most_), poison_ = f_fma(number, f_zero(), poison_);  // of what is not finite, NaN
   }
   // Once all are added.
-  GRISTMILL_INLINE F d() const { return f_fma(most_, f_set(1.0f / float(T::kMostScale)), poison_); }
-  GRISTMILL_INLINE F inverse() const { return f_div(f_set(float(T::kMostScale)), f_max(most_, f_set(0x1p-110f))); }
-  static GRISTMILL_INLINE I whole(F scale, F inverse) { return i_of_f(f_mul(scale, inverse)); }
+  GRISTMILL_INLINE F d() const { return f_fma(most_, f_set(1.0f / float(kMost)), poison_); }
+  GRISTMILL_INLINE F inverse() const { return f_div(f_set(float(kMost)), f_max(most_, f_set(0x1p-110f))); }
+  static GRISTMILL_INLINE I whole(F number, F inverse) { return i_of_f(f_mul(number, inverse)); }
 
  private:
   F most_ = f_zero(), poison_ = f_zero();
 };
+template <class T>
+using WholeScales = WholeNumbers<T::kMostScale>;
+using WholeOffsets = WholeNumbers<INT16_MAX>;  // eight of them times sums of activations fit 32 bits
 
 template <class T, int J, int P, int C>
 GRISTMILL_INLINE void dot_set(const uint8_t* q, int stride, const StepActivations& a, I (&sum)[P][C]) {
@@ -177,7 +233,7 @@ GRISTMILL_INLINE void dot_set(const uint8_t* q, int stride, const StepActivation
 // What is added to the first (Half 0) and to the second of two sums of a K type before their last kShift bits go: one is
 // rounded down where the other is rounded up, so that their errors cancel.
 template <class T, int Half>
-constexpr int kRound = (1 << T::kShift) / 2 - 1 + Half;
+constexpr int kRound = T::kShift ? (1 << T::kShift) / 2 - 1 + Half : 0;
 
 // Where the sum of a half of a step starts, so that the quants' zero is taken off; sum: of the activations' quants.
 template <class T, int Half>
@@ -193,13 +249,22 @@ GRISTMILL_INLINE void start_sums(const StepActivations& a, I (&sum)[P][C]) {
   }
 }
 
-// The same for one of two sums of a K type.
+// kZero times -1/32 of what is given, which is a multiple of 32.
+template <int kZero>
+GRISTMILL_INLINE int32_t times_zero(int32_t sum) {
+  if constexpr (kZero == 0) return 0;
+  else if constexpr (kZero < 32) return sum >> __builtin_ctz(32 / kZero);
+  else return sum * (kZero / 32);
+}
+
+// The same for one of two sums of a K type. Blocks of activations have Q6_K's starts.
 template <class T, int Half, int P, int C>
 GRISTMILL_INLINE void start_half(const StepActivations& a, I (&sum)[P][C]) {
-  static_assert(T::kHalves || T::kZero == 0, "blocks of activations have Q6_K's starts alone");
+  constexpr int32_t kRounds = T::kHalves ? kRound<TypeQ6_K, Half> : kRound<TypeQ6_K, 0> + kRound<TypeQ6_K, 1>;
 #pragma GCC unroll 8
   for (int c = 0; c < C; c++) {
-    I start = i_set(T::kHalves ? a.start(Half, c) : kRound<T, Half>);
+    const int32_t starts = T::kHalves ? a.start(Half, c) : a.start(0, c) + a.start(1, c);
+    I start = i_set(times_zero<T::kZero>(starts - kRounds) + kRound<T, Half>);
 #pragma GCC unroll 8
     for (int p = 0; p < P; p++) sum[p][c] = start;
   }
@@ -232,6 +297,20 @@ GRISTMILL_INLINE void add_scaled(const I (&sum)[P][C], const uint8_t* scales, co
       F raised = f_raise(f_of_i(sum[p][c]), a.raise(c));
       acc[p][c] = T::kRows ? f_add(acc[p][c], raised) : f_fma(raised, scale, acc[p][c]);
     }
+  }
+}
+
+// acc += the sums of activations times the offsets of each panel.
+template <class T, int P, int C>
+GRISTMILL_INLINE void add_offsets(const uint8_t* scales, const StepActivations& a, F (&acc)[P][C]) {
+  F offset[P];
+#pragma GCC unroll 8
+  for (int p = 0; p < P; p++) offset[p] = T::offset(scales + T::kScaleBytes * p);
+#pragma GCC unroll 8
+  for (int c = 0; c < C; c++) {
+    const F sum = f_raise(f_set(float(-a.start(0, c))), a.raise(c));
+#pragma GCC unroll 8
+    for (int p = 0; p < P; p++) acc[p][c] = f_fma(sum, offset[p], acc[p][c]);
   }
 }
 
@@ -371,6 +450,7 @@ GRISTMILL_INLINE void block_step(const uint8_t* q, int stride, const uint8_t* sc
   start_sums<T, P, C>(a, sum);
   dot_all<T, P, C>(q, stride, scales, a, sum);
   add_scaled<T, P, C>(sum, scales, a, acc);
+  if constexpr (T::kOffset) add_offsets<T, P, C>(scales, a, acc);
 }
 
 // total += one step of a K type whose halves have scales of their own: they are a pair.
@@ -439,9 +519,11 @@ template <class T, int P, int C, class Step>
 GRISTMILL_INLINE void whole_super(const uint8_t* super, int n, int stride, const StepActivations& a, F (&acc)[P][C], Step step) {
   // Scales that are not whole are only once all of them are known, and so wait with the sums.
   constexpr bool kWait = !T::kOwnScales && !T::kRows;
-  F d[P], scales[kSuperSteps][P];
+  F d[P], scales[kSuperSteps][P], offsets[kSuperSteps][P];
   I total[P][C], sums[kWait ? kSuperSteps : 1][P][C];
+  int32_t of_columns[kSuperSteps][C];
   WholeScales<T> whole[P];
+  WholeOffsets whole_offsets[P];
   if constexpr (T::kOwnScales) {
     F dmin[P];
 #pragma GCC unroll 8
@@ -454,9 +536,12 @@ GRISTMILL_INLINE void whole_super(const uint8_t* super, int n, int stride, const
       auto& sum = sums[kWait ? i : 0];
       I other[P][C], scale[2][P];
       whole_sums<T, P, C>(q, stride, own, a, sum, other);
+      if constexpr (T::kOffset)
+        for (int c = 0; c < C; c++) of_columns[i][c] = -a.start(0, c);
 #pragma GCC unroll 8
       for (int p = 0; p < P; p++, own += T::kScaleBytes) {
         if constexpr (kWait) whole[p].add(scales[i][p] = T::scale(own));
+        if constexpr (T::kOffset) whole_offsets[p].add(offsets[i][p] = T::offset(own));
         if constexpr (T::kOwnScales) scale[0][p] = T::scale(own);
         if constexpr (T::kHalves) scale[1][p] = T::second_scale(own);
       }
@@ -466,6 +551,16 @@ GRISTMILL_INLINE void whole_super(const uint8_t* super, int n, int stride, const
     });
   if constexpr (T::kRows)
     for (F& one : d) one = f_set(1.0f);
+  if constexpr (T::kOffset) {
+    for (int p = 0; p < P; p++) {
+      const F one = whole_offsets[p].d(), inverse = whole_offsets[p].inverse();
+      I added[C];
+      for (I& sum : added) sum = i_set(0);
+      for (int i = 0; i < n; i++)
+        for (int c = 0; c < C; c++) added[c] = i_add(added[c], i_mul(WholeOffsets::whole(offsets[i][p], inverse), i_set(of_columns[i][c])));
+      for (int c = 0; c < C; c++) acc[p][c] = f_fma(f_of_i(added[c]), f_mul(one, f_set(a.before().scale(c))), acc[p][c]);
+    }
+  }
   if constexpr (kWait) {
     F inverse[P];
     for (int p = 0; p < P; p++) d[p] = whole[p].d(), inverse[p] = whole[p].inverse();
@@ -582,6 +677,7 @@ template <class T>
 inline void expand_scales(const uint8_t* from, uint8_t* to) {
   if constexpr (T::kShared == 1) {
     f_store(reinterpret_cast<float*>(to), T::scale(from));
+    if constexpr (T::kOffset) f_store(reinterpret_cast<float*>(to) + kLanes, T::offset(from));
   } else {
     i_store(reinterpret_cast<int32_t*>(to), T::scale(from));
     if constexpr (T::kHalves) i_store(reinterpret_cast<int32_t*>(to) + kLanes, T::second_scale(from));

@@ -14,10 +14,8 @@ struct Info {
 };
 constexpr Info kInfo[] = {{"f32", 1, 4},      {"f16", 1, 2},     {"bf16", 1, 2},    {"q4_0", 32, 18},  {"q4_1", 32, 20},
                           {"q5_0", 32, 22},   {"q5_1", 32, 24},  {"q8_0", 32, 34},  {"q2_k", 256, 84}, {"q3_k", 256, 110},
-                          {"q4_k", 256, 144}, {"q5_k", 256, 176}, {"q6_k", 256, 210}, {"iq4_nl", 32, 18}, {"mxfp4", 32, 17},
-                          {"mxfp4_split", 32, 16}, {"q8_groups", 1, 1}, {"int8", 1, 1}};
-
-constexpr int8_t kIq4Nl[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+                          {"q4_k", 256, 144}, {"q5_k", 256, 176}, {"q6_k", 256, 210}, {"iq4_nl", 32, 18}, {"iq4_xs", 256, 136},
+                          {"mxfp4", 32, 17}, {"mxfp4_split", 32, 16}, {"q8_groups", 1, 1}, {"int8", 1, 1}};
 
 uint16_t u16_at(const uint8_t* p) {
   uint16_t v;
@@ -87,15 +85,13 @@ void block_q2_k(const uint8_t* b, float* y) {
 }
 
 void block_q3_k(const uint8_t* b, float* y) {
-  const uint8_t *high = b, *q = b + 32, *packed = b + 96;
+  const uint8_t *high = b, *q = b + 32, *scales = b + 96;
   float d = half_at(b + 108);
   int bit = 0, scale_index = 0;
   for (int half = 0; half < 2; half++, q += 32) {
     for (int shift = 0; shift < 8; shift += 2, bit++) {
       for (int part = 0; part < 2; part++, scale_index++) {
-        int low = scale_index < 8 ? packed[scale_index] & 15 : packed[scale_index - 8] >> 4;
-        int upper = (packed[8 + scale_index % 4] >> (2 * (scale_index / 4))) & 3;
-        float dl = d * float((low | upper << 4) - 32);
+        float dl = d * float(q3_scale(scales, scale_index));
         for (int i = 0; i < 16; i++) {
           int at = 16 * part + i;
           *y++ = dl * float(((q[at] >> shift) & 3) - ((high[at] >> bit) & 1 ? 0 : 4));
@@ -140,6 +136,11 @@ void block_table(const uint8_t* q, const int8_t* table, float d, float* y) {
   }
 }
 
+void block_iq4_xs(const uint8_t* b, float* y) {
+  float d = half_at(b);
+  for (int j = 0; j < 8; j++) block_table(b + 8 + 16 * j, kIq4, d * float(iq4_scale(b + 2, j)), y + 32 * j);
+}
+
 }  // namespace
 
 Source source_of(const std::string& label) {
@@ -169,7 +170,8 @@ void dequantize(Source source, const uint8_t* data, int64_t n, float* y) {
       case Source::Q4_K: block_q45_k(data, false, y); break;
       case Source::Q5_K: block_q45_k(data, true, y); break;
       case Source::Q6_K: block_q6_k(data, y); break;
-      case Source::IQ4_NL: block_table(data + 2, kIq4Nl, half_at(data), y); break;
+      case Source::IQ4_NL: block_table(data + 2, kIq4, half_at(data), y); break;
+      case Source::IQ4_XS: block_iq4_xs(data, y); break;
       case Source::MXFP4: block_table(data + 1, kMxfp4, e8m0_half(data[0]), y); break;
       default: throw std::invalid_argument("this type keeps its scales apart");
     }

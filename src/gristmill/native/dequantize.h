@@ -6,7 +6,7 @@
 namespace gristmill {
 
 enum class Source : int {
-  F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, MXFP4, MXFP4_SPLIT, Q8_GROUPS,
+  F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4, MXFP4_SPLIT, Q8_GROUPS,
   INT8_ROWS
 };
 
@@ -30,6 +30,19 @@ inline void k_scale_min(const uint8_t* scales, int j, uint8_t* scale, uint8_t* m
   }
 }
 
+// The 6-bit scale of sub-block j (0..7) of an IQ4_XS block, whose scales begin at `scales`.
+inline int iq4_scale(const uint8_t* scales, int j) {
+  const int low = scales[2 + j / 2] >> (4 * (j % 2)) & 15, high = scales[j / 4] >> (2 * (j % 4)) & 3;
+  return (low | high << 4) - 32;
+}
+
+// The 6-bit scale of columns 16 j .. 16 j + 15 of a Q3_K block, whose scales begin at `scales`.
+inline int q3_scale(const uint8_t* scales, int j) {
+  const int low = j < 8 ? scales[j] & 15 : scales[j - 8] >> 4, high = scales[8 + j % 4] >> (2 * (j / 4)) & 3;
+  return (low | high << 4) - 32;
+}
+
+constexpr int8_t kIq4[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 constexpr int8_t kMxfp4[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};  // doubled E2M1
 
 }  // namespace gristmill

@@ -36,9 +36,15 @@ const Kernels* kernels_amx() {
     set(Pack::Q8F, tiled_linear<TypeQ8F>);
     set(Pack::Q8R, tiled_linear<TypeQ8R>);
     set(Pack::Q4_0, tiled_linear<TypeQ4_0>);
+    set(Pack::Q4_1, tiled_linear<TypeQ4_1>);
+    set(Pack::Q5_0, tiled_linear<TypeQ5_0>);
+    set(Pack::Q5_1, tiled_linear<TypeQ5_1>);
+    set(Pack::IQ4_NL, tiled_linear<TypeIq4Nl>);
+    set(Pack::Q3_K, tiled_linear<TypeQ3_K>);
     set(Pack::Q4_K, tiled_linear<TypeQ4_K>);
     set(Pack::Q5_K, tiled_linear<TypeQ5_K>);
     set(Pack::Q6_K, tiled_linear<TypeQ6_K>);
+    set(Pack::IQ4_XS, tiled_linear<TypeIq4Xs>);
     set(Pack::MXFP4, tiled_linear<TypeMxfp4>);
     return k;
   }();

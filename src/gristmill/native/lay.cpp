@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "dequantize.h"
 #include "shortened.h"
 
 namespace gristmill {
@@ -78,11 +79,24 @@ void lay_bytes(const StoredRow* rows, size_t at, int zero, const Place<uint8_t>&
 }
 
 // 16 bytes of each row, with column j in the low and column j + 16 in the high half, as sets have them.
+template <Pack kPack>
 void lay_nibbles(const StoredRow* rows, size_t at, const Place<uint8_t>& to) {
   for (int r = 0; r < kLanes; r += 4) {
     Words v[4];
     for (int i = 0; i < 4; i++) v[i] = load<Words>(rows[r + i].blocks + at);
-    put_sets(v, to.quants + 4 * r, to.stride);
+    put_sets(v, to.quants + to.stride * nibble_set(kPack, 0) + 4 * r, to.stride);
+  }
+}
+
+// Four bytes of each row, whose bit i is the fifth bit of column i: bit j of byte i becomes that of column 4 j + i.
+void lay_fifth_bits_of_32(const StoredRow* rows, size_t at, const Place<uint8_t>& to) {
+  for (int r = 0; r < kLanes; r++) {
+    const uint32_t bits = word(rows[r].blocks + at);
+    for (int i = 0; i < 4; i++) {
+      uint32_t x = bits >> i & 0x11111111;
+      x = (x | x >> 3) & 0x03030303, x = (x | x >> 6) & 0x000f000f;
+      to.quants[4 * r + i] = uint8_t(x | x >> 12);
+    }
   }
 }
 
@@ -108,9 +122,15 @@ void lay_block(const StoredRow* rows, int step, int zero, const Place<uint8_t>& 
   if constexpr (kPack == Pack::Q8_0) {
     lay_bytes(rows, b * 34 + 2, zero, to);
     lay_half_scales(rows, b * 34, to.scales);
-  } else if constexpr (kPack == Pack::Q4_0) {
-    lay_nibbles(rows, b * 18 + 2, to);
+  } else if constexpr (kPack == Pack::Q4_0 || kPack == Pack::IQ4_NL) {
+    lay_nibbles<kPack>(rows, b * 18 + 2, to);
     lay_half_scales(rows, b * 18, to.scales);
+  } else if constexpr (kPack == Pack::Q4_1 || kPack == Pack::Q5_0 || kPack == Pack::Q5_1) {
+    constexpr int kHalfBytes = kPack == Pack::Q5_0 ? 2 : 4, kBytes = kHalfBytes + (has_fifth_bits(kPack) ? 20 : 16);
+    if constexpr (has_fifth_bits(kPack)) lay_fifth_bits_of_32(rows, b * kBytes + kHalfBytes, to);
+    lay_nibbles<kPack>(rows, b * kBytes + kBytes - 16, to);
+    lay_half_scales(rows, b * kBytes, to.scales);
+    if constexpr (kPack != Pack::Q5_0) lay_half_scales(rows, b * kBytes + 2, to.scales + 2 * kLanes);
   } else if constexpr (kPack == Pack::Q8R) {
     lay_bytes(rows, b * 32, zero, to);
   } else if constexpr (kPack == Pack::Q8F) {
@@ -124,7 +144,7 @@ void lay_block(const StoredRow* rows, int step, int zero, const Place<uint8_t>& 
     lay_neighbours(rows, b * 16, to);
     for (int r = 0; r < kLanes; r++) to.scales[r] = rows[r].e8m0[b];
   } else {
-    lay_nibbles(rows, b * 17 + 1, to);
+    lay_nibbles<kPack>(rows, b * 17 + 1, to);
     for (int r = 0; r < kLanes; r++) to.scales[r] = rows[r].blocks[b * 17];
   }
 }
@@ -174,8 +194,8 @@ void lay_k4(const StoredRow* rows, size_t at, int quants, const Place<uint8_t>* 
   for (int s = 0; s < 8; s += 2) lay_both_halves<kPack>(rows, at + quants + 16 * s, to[s], to[s + 1]);
 }
 
-// Q5_K: bit s of byte i is the fifth bit of column i of step s.
-void lay_fifth_bits(const StoredRow* rows, size_t at, const Place<uint8_t>* to) {
+// Q5_K and Q3_K: bit s of byte i is the highest bit of column i of step s.
+void lay_highest_bits(const StoredRow* rows, size_t at, const Place<uint8_t>* to) {
   for (int r = 0; r < kLanes; r += 4) {
     Words v[2][4];
     for (int half = 0; half < 2; half++) {
@@ -190,32 +210,64 @@ void lay_fifth_bits(const StoredRow* rows, size_t at, const Place<uint8_t>* to) 
   }
 }
 
-void lay_k6(const StoredRow* rows, size_t at, const Place<uint8_t>* to) {
-  Bytes scales[kLanes];
-  for (int r = 0; r < kLanes; r++) scales[r] = load<Bytes>(rows[r].blocks + at + 192);
+// 64 bytes of each row hold two bits of each column: of column 128 h + 32 s + i bits 2 s and 2 s + 1 of byte 32 h + i. Those of sets
+// 0, 1, 4 and 5 of each step become set `first`, all others set `second`.
+void lay_pairs_of_bits(const StoredRow* rows, size_t at, int first, int second, const Place<uint8_t>* to) {
+  for (int part = 0; part < 2; part++)
+    for (int r = 0; r < kLanes; r += 4) {
+      Words v[2][4];
+      for (int half = 0; half < 2; half++) {
+        for (int i = 0; i < 4; i++) v[half][i] = load<Words>(rows[r + i].blocks + at + 32 * part + 16 * half);
+        transpose(v[half]);
+      }
+      for (int s = 0; s < 4; s++)
+        for (int other = 0; other < 2; other++) {
+          const Place<uint8_t>& step = to[4 * part + s];
+          Words bits{};
+          for (int j = 0; j < 4; j++) bits |= (v[j / 2][2 * other + j % 2] >> (2 * s) & 0x03030303) << (2 * j);
+          store(step.quants + step.stride * (other ? second : first) + 4 * r, bits);
+        }
+    }
+}
+
+// A byte for each 16 columns of each row.
+void lay_scales_of_16(Bytes (&scales)[kLanes], const Place<uint8_t>* to) {
   transpose(scales);
   for (int s = 0; s < 8; s++) {
     store(to[s].scales, scales[2 * s]);
     store(to[s].scales + kLanes, scales[2 * s + 1]);
   }
+}
+
+void lay_k6(const StoredRow* rows, size_t at, const Place<uint8_t>* to) {
+  Bytes scales[kLanes];
+  for (int r = 0; r < kLanes; r++) scales[r] = load<Bytes>(rows[r].blocks + at + 192);
+  lay_scales_of_16(scales, to);
   lay_half_scales(rows, at + 208, to[0].super);
-  for (int part = 0; part < 2; part++) {
-    const Place<uint8_t>* four = to + 4 * part;
-    for (int s = 0; s < 2; s++) lay_both_halves<Pack::Q6_K>(rows, at + 64 * part + 32 * s, four[s], four[s + 2]);
-    for (int r = 0; r < kLanes; r += 4) {
-      Words v[2][4];
-      for (int half = 0; half < 2; half++) {
-        for (int i = 0; i < 4; i++) v[half][i] = load<Words>(rows[r + i].blocks + at + 128 + 32 * part + 16 * half);
-        transpose(v[half]);
-      }
-      for (int s = 0; s < 4; s++)
-        for (int upper = 0; upper < 2; upper++) {
-          Words bits{};
-          for (int j = 0; j < 4; j++) bits |= (v[j / 2][2 * upper + j % 2] >> (2 * s) & 0x03030303) << (2 * j);
-          store(four[s].quants + four[s].stride * 3 * upper + 4 * r, bits);
-        }
+  for (int part = 0; part < 2; part++)
+    for (int s = 0; s < 2; s++) {
+      const Place<uint8_t>* two = to + 4 * part + s;
+      lay_both_halves<Pack::Q6_K>(rows, at + 64 * part + 32 * s, two[0], two[2]);
     }
+  lay_pairs_of_bits(rows, at + 128, 0, 3, to);
+}
+
+void lay_k3(const StoredRow* rows, size_t at, const Place<uint8_t>* to) {
+  Bytes scales[kLanes];
+  for (int r = 0; r < kLanes; r++)
+    for (int j = 0; j < 16; j++) scales[r][j] = uint8_t(q3_scale(rows[r].blocks + at + 96, j));
+  lay_scales_of_16(scales, to);
+  lay_half_scales(rows, at + 108, to[0].super);
+  lay_highest_bits(rows, at, to);
+  lay_pairs_of_bits(rows, at + 32, 1, 2, to);
+}
+
+void lay_iq4_xs(const StoredRow* rows, size_t at, const Place<uint8_t>* to) {
+  for (int s = 0; s < 8; s++) {
+    lay_nibbles<Pack::IQ4_XS>(rows, at + 8 + 16 * s, to[s]);
+    for (int r = 0; r < kLanes; r++) to[s].scales[r] = uint8_t(iq4_scale(rows[r].blocks + at + 2, s));
   }
+  lay_half_scales(rows, at, to[0].super);
 }
 
 template <Pack kPack>
@@ -225,7 +277,11 @@ void lay_eight(const StoredRow* rows, int step, const Place<uint8_t>* to) {
     lay_k4<kPack>(rows, block * 144, 16, to);
   } else if constexpr (kPack == Pack::Q5_K) {
     lay_k4<kPack>(rows, block * 176, 48, to);
-    lay_fifth_bits(rows, block * 176 + 16, to);
+    lay_highest_bits(rows, block * 176 + 16, to);
+  } else if constexpr (kPack == Pack::Q3_K) {
+    lay_k3(rows, block * 110, to);
+  } else if constexpr (kPack == Pack::IQ4_XS) {
+    lay_iq4_xs(rows, block * 136, to);
   } else {
     lay_k6(rows, block * 210, to);
   }
@@ -353,7 +409,7 @@ void lay(Matrix m, const StoredRow* rows, uint8_t* group, int width, int begin, 
     lay_floats<kPack>(m, rows, group, width, begin, end);
   } else if constexpr (kPack < Pack::Q8_0) {
     lay_shortened<Code<kPack>>(m, rows, group, width, begin, end, kernels, tail);
-  } else if constexpr (kPack == Pack::Q4_K || kPack == Pack::Q5_K || kPack == Pack::Q6_K) {
+  } else if constexpr (kPack >= Pack::Q3_K) {
     for (int step = begin; step < end; step += 8) {
       for (int p = 0; p < width; p++) {
         Place<uint8_t> to[8];
@@ -382,9 +438,11 @@ int steps_at_once(Pack pack) {
     case Pack::BF16: return 16;
     case Pack::F32_28:
     case Pack::BF16_12: return kShortenedAtOnce;
+    case Pack::Q3_K:
     case Pack::Q4_K:
     case Pack::Q5_K:
-    case Pack::Q6_K: return 8;
+    case Pack::Q6_K:
+    case Pack::IQ4_XS: return 8;
     default: return 1;
   }
 }
@@ -413,9 +471,15 @@ void lay_steps(const Matrix& m, const StoredRow* rows, uint8_t* to, int width, i
     case Pack::Q8F: return lay<Pack::Q8F>(m, rows, group, width, begin, end, kernels, tail);
     case Pack::Q8R: return lay<Pack::Q8R>(m, rows, group, width, begin, end, kernels, tail);
     case Pack::Q4_0: return lay<Pack::Q4_0>(m, rows, group, width, begin, end, kernels, tail);
+    case Pack::Q4_1: return lay<Pack::Q4_1>(m, rows, group, width, begin, end, kernels, tail);
+    case Pack::Q5_0: return lay<Pack::Q5_0>(m, rows, group, width, begin, end, kernels, tail);
+    case Pack::Q5_1: return lay<Pack::Q5_1>(m, rows, group, width, begin, end, kernels, tail);
+    case Pack::IQ4_NL: return lay<Pack::IQ4_NL>(m, rows, group, width, begin, end, kernels, tail);
+    case Pack::Q3_K: return lay<Pack::Q3_K>(m, rows, group, width, begin, end, kernels, tail);
     case Pack::Q4_K: return lay<Pack::Q4_K>(m, rows, group, width, begin, end, kernels, tail);
     case Pack::Q5_K: return lay<Pack::Q5_K>(m, rows, group, width, begin, end, kernels, tail);
     case Pack::Q6_K: return lay<Pack::Q6_K>(m, rows, group, width, begin, end, kernels, tail);
+    case Pack::IQ4_XS: return lay<Pack::IQ4_XS>(m, rows, group, width, begin, end, kernels, tail);
     default: return lay<Pack::MXFP4>(m, rows, group, width, begin, end, kernels, tail);
   }
 }

@@ -255,6 +255,12 @@ Pack pack_of(const SourceWeight& w) {
     case Source::F16: return w.widened ? Pack::BF16 : Pack::F16;
     case Source::BF16: return Pack::BF16;
     case Source::Q4_0: return Pack::Q4_0;
+    case Source::Q4_1: return Pack::Q4_1;
+    case Source::Q5_0: return Pack::Q5_0;
+    case Source::Q5_1: return Pack::Q5_1;
+    case Source::IQ4_NL: return Pack::IQ4_NL;
+    case Source::IQ4_XS: return Pack::IQ4_XS;
+    case Source::Q3_K: return Pack::Q3_K;
     case Source::Q4_K: return Pack::Q4_K;
     case Source::Q5_K: return Pack::Q5_K;
     case Source::Q6_K: return Pack::Q6_K;
@@ -420,25 +426,32 @@ float f32_at(const uint8_t* base, int i) {
 // Column i of row r of a step. row_scales: of Q8R, the panel's.
 float unpack_one(const Matrix& m, const Place<const uint8_t>& at, const uint8_t* row_scales, int step, int r, int i) {
   int j = i / 4, lane = 4 * r + i % 4;
-  int nibble = at.quants[at.stride * nibble_set(m.pack, j % 4) + lane] >> (4 * (j / 4)) & 15;
+  int nibble = m.pack == Pack::Q3_K ? 0 : at.quants[at.stride * nibble_set(m.pack, j % 4) + lane] >> (4 * (j / 4)) & 15;
+  if (has_fifth_bits(m.pack)) nibble |= (at.quants[lane] >> j & 1) << 4;
+  auto half = [&](const uint8_t* scales) { return half_to_float(u16_at(scales, r)); };
+  auto two_bits = [&](int set) { return at.quants[at.stride * set + lane] >> (4 * (j / 4) + 2 * (j % 2)) & 3; };
   auto byte = [&] { return float(int8_t(at.quants[at.stride * j + lane] - m.zero)); };
   switch (m.pack) {
-    case Pack::Q8_0: return byte() * half_to_float(u16_at(at.scales, r));
+    case Pack::Q8_0: return byte() * half(at.scales);
     case Pack::Q8F: return byte() * f32_at(at.scales, r);
     case Pack::Q8R: return byte() * f32_at(row_scales, r);
-    case Pack::Q4_0: return float(nibble - 8) * half_to_float(u16_at(at.scales, r));
+    case Pack::Q4_0: return float(nibble - 8) * half(at.scales);
+    case Pack::Q5_0: return float(nibble - 16) * half(at.scales);
+    case Pack::Q4_1:
+    case Pack::Q5_1: return float(nibble) * half(at.scales) + half(at.scales + 2 * kLanes);
+    case Pack::IQ4_NL: return half(at.scales) * float(kIq4[nibble]);
+    case Pack::IQ4_XS: return half(at.super) * float(int8_t(at.scales[r])) * float(kIq4[nibble]);
     case Pack::MXFP4: return e8m0_half(at.scales[r]) * float(kMxfp4[nibble]);
     case Pack::Q4_K:
     case Pack::Q5_K: {
-      if (m.pack == Pack::Q5_K) nibble |= (at.quants[lane] >> j & 1) << 4;
-      float scale = half_to_float(u16_at(at.super, r)) * float(at.scales[r]);
+      float scale = half(at.super) * float(at.scales[r]);
       const uint8_t* minima = at.super + 4 * kLanes + 4 * kLanes * (step % kSuperSteps / 4);
-      return scale * float(nibble) - half_to_float(u16_at(at.super, kLanes + r)) * float(minima[4 * r + step % 4]);
+      return scale * float(nibble) - half(at.super + 2 * kLanes) * float(minima[4 * r + step % 4]);
     }
-    default: {  // Q6_K
-      int upper = at.quants[at.stride * 3 * (j % 4 / 2) + lane] >> (4 * (j / 4) + 2 * (j % 2)) & 3;
-      float scale = half_to_float(u16_at(at.super, r)) * float(int8_t(at.scales[kLanes * (i / 16) + r]));
-      return scale * float((nibble | upper << 4) - 32);
+    default: {  // Q3_K and Q6_K
+      float scale = half(at.super) * float(int8_t(at.scales[kLanes * (i / 16) + r]));
+      if (m.pack == Pack::Q3_K) return scale * float((two_bits(1 + j % 4 / 2) | (at.quants[lane] >> j & 1) << 2) - 4);
+      return scale * float((nibble | two_bits(3 * (j % 4 / 2)) << 4) - 32);
     }
   }
 }

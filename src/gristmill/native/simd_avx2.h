@@ -161,14 +161,14 @@ inline __m256i low4(__m256i x) { return _mm256_and_si256(x, _mm256_set1_epi8(15)
 inline U u_low(U x) { return {low4(x.a), low4(x.b)}; }
 inline U u_high(U x) { return {low4(_mm256_srli_epi16(x.a, 4)), low4(_mm256_srli_epi16(x.b, 4))}; }
 inline U u_or(U x, U y) { return {_mm256_or_si256(x.a, y.a), _mm256_or_si256(x.b, y.b)}; }
-template <int From, int Count>
+template <int From, int Count, int To>
 inline __m256i bits(__m256i x) {
-  __m256i shifted = From >= 4 ? _mm256_srli_epi16(x, From >= 4 ? From - 4 : 0) : _mm256_slli_epi16(x, From < 4 ? 4 - From : 0);
-  return _mm256_and_si256(shifted, _mm256_set1_epi8(((1 << Count) - 1) << 4));
+  __m256i shifted = From >= To ? _mm256_srli_epi16(x, From >= To ? From - To : 0) : _mm256_slli_epi16(x, From < To ? To - From : 0);
+  return _mm256_and_si256(shifted, _mm256_set1_epi8(((1 << Count) - 1) << To));
 }
-// Bits [From, From + Count) of each byte, moved up to start at bit 4.
-template <int From, int Count>
-inline U u_bits(U x) { return {bits<From, Count>(x.a), bits<From, Count>(x.b)}; }
+// Bits [From, From + Count) of each byte, moved to start at bit To.
+template <int From, int Count, int To>
+inline U u_bits(U x) { return {bits<From, Count, To>(x.a), bits<From, Count, To>(x.b)}; }
 inline U u_lookup(const uint8_t* table, U index) {
   __m256i t = _mm256_broadcastsi128_si256(load16(table));
   return {_mm256_shuffle_epi8(t, index.a), _mm256_shuffle_epi8(t, index.b)};

@@ -98,11 +98,11 @@ inline void u_store(uint8_t* p, U a) { _mm512_storeu_si512(p, a); }
 inline U u_low(U a) { return _mm512_and_si512(a, _mm512_set1_epi8(15)); }
 inline U u_high(U a) { return _mm512_and_si512(_mm512_srli_epi16(a, 4), _mm512_set1_epi8(15)); }
 inline U u_or(U a, U b) { return _mm512_or_si512(a, b); }
-// Bits [From, From + Count) of each byte, moved up to start at bit 4.
-template <int From, int Count>
+// Bits [From, From + Count) of each byte, moved to start at bit To.
+template <int From, int Count, int To>
 inline U u_bits(U a) {
-  U shifted = From >= 4 ? _mm512_srli_epi16(a, From >= 4 ? From - 4 : 0) : _mm512_slli_epi16(a, From < 4 ? 4 - From : 0);
-  return _mm512_and_si512(shifted, _mm512_set1_epi8(((1 << Count) - 1) << 4));
+  U shifted = From >= To ? _mm512_srli_epi16(a, From >= To ? From - To : 0) : _mm512_slli_epi16(a, From < To ? To - From : 0);
+  return _mm512_and_si512(shifted, _mm512_set1_epi8(((1 << Count) - 1) << To));
 }
 inline U u_lookup(const uint8_t* table, U index) {
   return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table))), index);

@@ -152,9 +152,9 @@ inline void u_store(uint8_t* p, U a) {
 inline U u_low(U a) { return u_parts([&](int i) { return vandq_u8(a.v[i], vdupq_n_u8(15)); }); }
 inline U u_high(U a) { return u_parts([&](int i) { return vshrq_n_u8(a.v[i], 4); }); }
 inline U u_or(U a, U b) { return u_parts([&](int i) { return vorrq_u8(a.v[i], b.v[i]); }); }
-template <int From, int Count>
+template <int From, int Count, int To>
 inline U u_bits(U a) {
-  return u_parts([&](int i) { return vandq_u8(vshlq_u8(a.v[i], vdupq_n_s8(4 - From)), vdupq_n_u8(((1 << Count) - 1) << 4)); });
+  return u_parts([&](int i) { return vandq_u8(vshlq_u8(a.v[i], vdupq_n_s8(To - From)), vdupq_n_u8(((1 << Count) - 1) << To)); });
 }
 inline U u_lookup(const uint8_t* table, U index) {
   uint8x16_t t = vld1q_u8(table);

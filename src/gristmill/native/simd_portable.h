@@ -138,8 +138,8 @@ inline void u_store(uint8_t* p, U a) { std::memcpy(p, &a, 64); }
 inline U u_low(U a) { return a & 15; }
 inline U u_high(U a) { return a >> 4; }
 inline U u_or(U a, U b) { return a | b; }
-template <int From, int Count>
-inline U u_bits(U a) { return ((a >> From) & uint8_t((1 << Count) - 1)) << 4; }
+template <int From, int Count, int To>
+inline U u_bits(U a) { return ((a >> From) & uint8_t((1 << Count) - 1)) << To; }
 inline U u_lookup(const uint8_t* table, U index) {
   U x;
   for (int i = 0; i < 64; i++) x[i] = table[index[i]];

@@ -24,10 +24,10 @@ constexpr int kSuperTiles = kSuperSteps * kBlock / kTileBytes;  // of a super-bl
 // A panel's part of a super-block, taken apart.
 using TakenQuants = uint8_t[kSuperTiles][2][kSetsATile][64];
 
-// What is left of its scales, and its minima.
+// What is left of its scales, and its minima or offsets: of blocks 0 and 2, 1 and 3, 4 and 6, 5 and 7.
 struct alignas(64) TakenScales {
   float d[kLanes], dmin[kLanes];
-  uint8_t minima[128];
+  int32_t minima[kSuperSteps / 2][kLanes];
 };
 
 struct alignas(64) TakenPanel {
@@ -99,17 +99,43 @@ GRISTMILL_INLINE void put_half(const uint8_t* q, int stride, const SetScale& sca
   put_set<T, First + 2>(q, stride, scale, high, low), put_set<T, First + 3>(q, stride, scale, high, low);
 }
 
+// Two sets of minima, which are bytes, as numbers of 16 bits.
+inline void take_minima(const uint8_t* sets, TakenScales& out) {
+  for (int half = 0; half < 2; half++) {
+    const U four = u_load(sets + 64 * half);
+    i_store(out.minima[2 * half], _mm512_and_si512(four, _mm512_set1_epi16(255)));
+    i_store(out.minima[2 * half + 1], _mm512_srli_epi16(four, 8));
+  }
+}
+
+// The offsets of a panel's n steps as whole numbers; returns what 1 is then.
+template <class T>
+GRISTMILL_INLINE F take_offsets(const uint8_t* scales, size_t step_bytes, int n, TakenScales& out) {
+  WholeOffsets whole;
+  I numbers[kSuperSteps];
+  for (int b = 0; b < n; b++) whole.add(T::offset(scales + step_bytes * b));
+  const F inverse = whole.inverse();
+#pragma GCC unroll 8
+  for (int b = 0; b < kSuperSteps; b++) numbers[b] = b < n ? WholeOffsets::whole(T::offset(scales + step_bytes * b), inverse) : i_set(0);
+  for (int i = 0; i < kSuperSteps / 2; i++) {
+    const int b = i / 2 * 4 + i % 2;
+    i_store(out.minima[i], i_pair<0>(numbers[b], numbers[b + 2]));
+  }
+  return whole.d();
+}
+
 // The scales of a panel's n steps, which lie step_bytes apart, from `scales` on, and what they are multiplied by to be whole.
 template <class T>
 GRISTMILL_INLINE F take_scales(const uint8_t* super, const uint8_t* scales, size_t step_bytes, int n, TakenScales& out) {
   F d = f_zero(), dmin = f_zero(), inverse = f_zero();
   if constexpr (T::kOwnScales) {
     T::read_super(super, d, dmin);
-    if constexpr (T::kMinimum) std::memcpy(out.minima, super + kToMinima, sizeof out.minima);
+    if constexpr (T::kMinimum) take_minima(super + kToMinima, out);
   } else if constexpr (!T::kRows) {
     WholeScales<T> whole;
     for (int b = 0; b < n; b++) whole.add(T::scale(scales + step_bytes * b));
     d = whole.d(), inverse = whole.inverse();
+    if constexpr (T::kOffset) dmin = take_offsets<T>(scales, step_bytes, n, out);
   }
   f_store(out.d, d), f_store(out.dmin, dmin);
   return inverse;
@@ -143,6 +169,17 @@ GRISTMILL_INLINE void add_bytes() {
     asm volatile("tdpbsud %%tmm%c0, %%tmm%c1, %%tmm%c2" ::"i"(kRight), "i"(Left), "i"(kSumTiles[Sum]) : "memory");
 }
 
+// Minima or offsets times the sums of one row.
+inline F of_minima(const TakenScales& w, const int16_t* sums) {
+  I total = i_set(0);
+  for (int i = 0; i < kSuperSteps / 2; i++) {
+    int32_t two;
+    std::memcpy(&two, sums + 2 * i, 4);
+    total = i_dot2(total, i_load(w.minima[i]), i_set(two));
+  }
+  return f_of_i(total);
+}
+
 // acc + the sums of one row as numbers.
 template <class T>
 GRISTMILL_INLINE F add_planes(const int32_t (*sums)[kWideRows][kLanes], int c, const WideBlock& a, const TakenScales& w, F acc) {
@@ -151,8 +188,8 @@ GRISTMILL_INLINE F add_planes(const int32_t (*sums)[kWideRows][kLanes], int c, c
   if constexpr (To::kPlanes > 1) total = i_add(i_shift_left<To::kShift>(total), i_load(sums[1][c]));
   const F scale = f_set(a.scale[c]);
   if constexpr (T::kRows) return f_fma(f_of_i(total), scale, acc);
-  if constexpr (T::kMinimum)
-    acc = f_fnma(f_of_i(dot_minima(w.minima, a.sums[c], 4)), f_mul(f_load(w.dmin), scale), acc);
+  if constexpr (T::kMinimum) acc = f_fnma(of_minima(w, a.sums[c]), f_mul(f_load(w.dmin), scale), acc);
+  if constexpr (T::kOffset) acc = f_fma(of_minima(w, a.sums[c]), f_mul(f_load(w.dmin), scale), acc);
   return f_fma(f_of_i(total), f_mul(f_load(w.d), scale), acc);
 }
 
@@ -165,13 +202,11 @@ inline U rounded_bytes(const float* x, float inverse) {
 
 // The sums of kSuperSteps blocks' quants from those of eight quants with 128 added, of which each 64 bits hold four in 16 bits:
 // the lower 256 bits those of the even blocks, in order.
-inline void put_sums(U eights, int8_t* high, int8_t* low) {
+inline void put_sums(U eights, int16_t* out) {
   const U pairs = _mm512_add_epi16(eights, _mm512_permutex_epi64(eights, 0x4e)), fours = _mm512_add_epi16(pairs, _mm512_permutex_epi64(pairs, 0xb1));
   const __m128i even = _mm512_castsi512_si128(fours), odd = _mm512_extracti32x4_epi32(fours, 2);
-  const __m128i sums = _mm_sub_epi16(_mm_unpacklo_epi16(even, odd), _mm_set1_epi16(128 * kBlock));
-  const __m128i times = _mm_srai_epi16(_mm_add_epi16(sums, _mm_set1_epi16(64)), 7);
-  _mm_storeu_si64(high, _mm_cvtepi16_epi8(times));
-  _mm_storeu_si64(low, _mm_cvtepi16_epi8(_mm_sub_epi16(sums, _mm_slli_epi16(times, 7))));
+  const __m128i sums = _mm_sub_epi16(_mm_unpacklo_epi32(even, odd), _mm_set1_epi16(128 * kBlock));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(out), sums);
 }
 
 void quantize_wide(const float* x, int n, int lane, WideBlock* out) {
@@ -187,7 +222,7 @@ void quantize_wide(const float* x, int n, int lane, WideBlock* out) {
       const U sums = _mm512_sad_epu8(_mm512_xor_si512(bytes, _mm512_set1_epi8(-128)), _mm512_setzero_si512());
       eights = _mm512_or_si512(eights, _mm512_sll_epi64(sums, _mm_cvtsi32_si128(16 * i)));
     }
-    put_sums(eights, out->sums[lane], out->sums[lane] + kSuperSteps);
+    put_sums(eights, out->sums[lane]);
     out->scale[lane] = shared.scale;
   }
 }

@@ -28,7 +28,6 @@ _Native = Callable[[F32, F32 | None, Any, float], tuple[F32 | None, F32]]
 
 N_EXACT = 1 << 15
 N_AS_STORED = 1 << 18
-_REQUANTIZED = frozenset({QType.Q4_1, QType.Q5_0, QType.Q5_1, QType.Q2_K, QType.Q3_K, QType.IQ4_NL})
 
 
 class CpuOps:
@@ -217,7 +216,7 @@ class CpuOps:
         return _kernels.Continuation(self._native, tape, ids, *state)
 
     def requantizes(self, weight: Weight) -> bool:
-        return weight.qtype in _REQUANTIZED and self._has_kernel(weight)
+        return weight.qtype is QType.Q2_K and self._has_kernel(weight)
 
     def embed(self, table: _kernels.Linear, tokens: Array) -> F32:
         return self._native.embed(table, tokens)
