@@ -43,6 +43,7 @@ static std::vector<uint8_t> random_weights(Source source, size_t n) {
       case Source::Q8_0: case Source::Q4_0: case Source::Q5_0: case Source::IQ4_NL: case Source::IQ4_XS: put(0, small); break;
       case Source::Q4_1: case Source::Q5_1: put(0, small), put(2, float_to_half(-0.01f)); break;
       case Source::Q4_K: case Source::Q5_K: put(0, small), put(2, small); break;
+      case Source::Q2_K: put(80, small), put(82, small); break;
       case Source::Q3_K: put(108, small); break;
       case Source::Q6_K: put(208, small); break;
       case Source::MXFP4: data[at] = uint8_t(118 + rng() % 6); break;
@@ -148,7 +149,7 @@ int main() {
   bool good = true;
   for (Case c : {Case{Source::F32, "f32"}, {Source::F16, "f16"}, {Source::BF16, "bf16"}, {Source::Q8_0, "q8_0"},
                  {Source::Q4_0, "q4_0"}, {Source::Q4_1, "q4_1"}, {Source::Q5_0, "q5_0"}, {Source::Q5_1, "q5_1"},
-                 {Source::Q3_K, "q3_k"}, {Source::Q4_K, "q4_k"}, {Source::Q5_K, "q5_k"}, {Source::Q6_K, "q6_k"},
+                 {Source::Q2_K, "q2_k"}, {Source::Q3_K, "q3_k"}, {Source::Q4_K, "q4_k"}, {Source::Q5_K, "q5_k"}, {Source::Q6_K, "q6_k"},
                  {Source::IQ4_NL, "iq4_nl"}, {Source::IQ4_XS, "iq4_xs"}, {Source::MXFP4, "mxfp4"}, {Source::INT8_ROWS, "int8"}})
     good &= check_linear(c.source, c.name, *neon, *portable);
   for (Pack pack : {Pack::Q8R, Pack::Q8_0})

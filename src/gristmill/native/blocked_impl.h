@@ -27,7 +27,8 @@ using Index = std::integral_constant<int, I>;
 
 // What sets the types apart: kQuantBytes, kScaleBytes and kSuperBytes as in matrix.h, kZero (the unsigned quant that means
 // 0), set<J> (the 16 x 4 quants of columns 4 J .. 4 J + 3; sets are `stride` bytes apart), and scale, a whole number in K types.
-//   kMinimum  a value is scale * quant - minimum; the minima of steps that share the activations' scale are together, before them
+//   kMinimum  a value is scale * quant - minimum; the minima of steps that share the activations' scale are together, before them,
+//             but with kHalves beside the scales of each step: minima
 //   kOffset   a value is scale * quant + offset; offsets stand after the scales of each step
 //   kHalves   columns 16 .. 31 have a scale of their own, second_scale
 //   kLargest  of the quants, which are unsigned where they are under 128
@@ -160,6 +161,20 @@ struct TypeQ6_K : Nibbles {
   static void read_super(const uint8_t* s, F& d, F&) { d = f_of_half(reinterpret_cast<const uint16_t*>(s)); }
 };
 
+struct TypeQ2_K : Nibbles {
+  static constexpr int kQuantBytes = 128, kZero = 0, kLargest = 3, kSuperBytes = 64, kShared = kSuperSteps;
+  static constexpr int kDirect = kDirectBits, kShift = 0;
+  static constexpr bool kHalves = true, kMinimum = true, kDear = true;
+  template <int J>
+  static U set(const uint8_t* q, int stride) {
+    return u_bits<4 * (J / 4) + 2 * (J % 2), 2, 0>(u_load(q + stride * (J % 4 / 2)));
+  }
+  static I scale(const uint8_t* s) { return i_low4(i_of_u8(s)); }
+  static I second_scale(const uint8_t* s) { return scale(s + kLanes); }
+  static I minima(const uint8_t* s) { return i_pair<4>(i_of_u8(s), i_of_u8(s + kLanes)); }
+  static void read_super(const uint8_t* s, F& d, F& dmin) { TypeQ4_K::read_super(s, d, dmin); }
+};
+
 struct TypeQ3_K : TypeQ6_K {
   static constexpr int kQuantBytes = 192, kZero = 4, kLargest = 7, kShift = 0;
   template <int J>
@@ -178,7 +193,8 @@ constexpr int kToMinima = 64;  // from a panel's scales of scales
 template <class T>
 struct Expanded : T {
   static constexpr bool kPairs = T::kHalves, kDear = false;
-  static constexpr int kQuantBytes = 512, kScaleBytes = T::kHalves || T::kOffset ? 128 : 64, kSuperBytes = (T::kSuperBytes + 63) / 64 * 64;
+  static constexpr int kQuantBytes = 512, kSuperBytes = (T::kSuperBytes + 63) / 64 * 64;
+  static constexpr int kScaleBytes = T::kHalves && T::kMinimum ? 192 : T::kHalves || T::kOffset ? 128 : 64;
   template <int J>
   static U set(const uint8_t* q, int stride) { return u_load(q + stride * J); }
   static auto scale(const uint8_t* s) {
@@ -186,6 +202,7 @@ struct Expanded : T {
     else return f_load(reinterpret_cast<const float*>(s));
   }
   static I second_scale(const uint8_t* s) { return i_load(reinterpret_cast<const int32_t*>(s) + kLanes); }
+  static I minima(const uint8_t* s) { return i_load(reinterpret_cast<const int32_t*>(s) + 2 * kLanes); }
   static F offset(const uint8_t* s) { return f_load(reinterpret_cast<const float*>(s) + kLanes); }
 };
 
@@ -513,6 +530,35 @@ GRISTMILL_INLINE void less_minima(const uint8_t* minima, const F (&dmin)[P], con
       acc[p][c] = f_fnma(f_of_i(dot_minima(minima, a.sums(c), sizeof(ActivationBlock))), f_mul(dmin[p], f_set(a.scale(c))), acc[p][c]);
 }
 
+// The sums of both halves of a step's activations, of 16 bits each.
+template <class T>
+GRISTMILL_INLINE int32_t sums_of_halves(const StepActivations& a, int c) {
+  int32_t first = a.start(0, c), second = a.start(1, c);
+  if constexpr (T::kWhole) first -= second;
+  else first = (first - kRound<TypeQ6_K, 0>) >> 5, second = (second - kRound<TypeQ6_K, 1>) >> 5;
+  return int32_t(uint32_t(-second) << 16 | (uint32_t(-first) & 0xffff));
+}
+
+// total += the minima of one step of P panels, which its halves have of their own, times the sums of activations.
+template <class T, int P, int C>
+GRISTMILL_INLINE void add_minima(const uint8_t* scales, const StepActivations& a, I (&total)[P][C]) {
+#pragma GCC unroll 8
+  for (int p = 0; p < P; p++) {
+    const I minima = T::minima(scales + T::kScaleBytes * p);
+#pragma GCC unroll 8
+    for (int c = 0; c < C; c++) total[p][c] = i_dot2(total[p][c], minima, i_set(sums_of_halves<T>(a, c)));
+  }
+}
+
+// acc -= those totals; a: the first step's.
+template <int P, int C>
+GRISTMILL_INLINE void less_total(const I (&total)[P][C], const F (&dmin)[P], const StepActivations& a, F (&acc)[P][C]) {
+#pragma GCC unroll 8
+  for (int p = 0; p < P; p++)
+#pragma GCC unroll 8
+    for (int c = 0; c < C; c++) acc[p][c] = f_fnma(f_of_i(total[p][c]), f_mul(dmin[p], f_set(a.scale(c))), acc[p][c]);
+}
+
 // acc += n steps of P panels that share the activations' scale, as whole numbers. super: the scales of scales, where there are
 // some. step(add): calls add with where the next step's sets and scales are, and goes on from it; so does `a`.
 template <class T, int P, int C, class Step>
@@ -524,18 +570,20 @@ GRISTMILL_INLINE void whole_super(const uint8_t* super, int n, int stride, const
   int32_t of_columns[kSuperSteps][C];
   WholeScales<T> whole[P];
   WholeOffsets whole_offsets[P];
+  F dmin[P];
+  I minima[P][C];
   if constexpr (T::kOwnScales) {
-    F dmin[P];
 #pragma GCC unroll 8
     for (int p = 0; p < P; p++) T::read_super(super + T::kSuperBytes * p, d[p], dmin[p]);
-    if constexpr (T::kMinimum) less_minima<T, P, C>(super + kToMinima, dmin, a, acc);
+    if constexpr (T::kMinimum && !T::kHalves) less_minima<T, P, C>(super + kToMinima, dmin, a, acc);
   }
-  clear_sums<P, C>(total);
+  clear_sums<P, C>(total), clear_sums<P, C>(minima);
   for (int i = 0; i < n; i++)
     step([&](const uint8_t* q, const uint8_t* own) __attribute__((always_inline)) {
       auto& sum = sums[kWait ? i : 0];
       I other[P][C], scale[2][P];
       whole_sums<T, P, C>(q, stride, own, a, sum, other);
+      if constexpr (T::kMinimum && T::kHalves) add_minima<T, P, C>(own, a, minima);
       if constexpr (T::kOffset)
         for (int c = 0; c < C; c++) of_columns[i][c] = -a.start(0, c);
 #pragma GCC unroll 8
@@ -551,6 +599,7 @@ GRISTMILL_INLINE void whole_super(const uint8_t* super, int n, int stride, const
     });
   if constexpr (T::kRows)
     for (F& one : d) one = f_set(1.0f);
+  if constexpr (T::kMinimum && T::kHalves) less_total<P, C>(minima, dmin, a.before(), acc);
   if constexpr (T::kOffset) {
     for (int p = 0; p < P; p++) {
       const F one = whole_offsets[p].d(), inverse = whole_offsets[p].inverse();
@@ -627,10 +676,18 @@ struct BlockedVisit {
         F d[P], dmin[P];
 #pragma GCC unroll 8
         for (int p = 0; p < P; p++) T::read_super(super + T::kSuperBytes * p, d[p], dmin[p]);
-        if constexpr (T::kMinimum) less_minima<T, P, C>(super + kToMinima, dmin, a, acc);
         at += T::kSuperBytes * width;
         I total[P][C];
         clear_sums<P, C>(total);
+        if constexpr (T::kMinimum && T::kHalves) {
+          StepActivations of_step = a;
+          for (int i = 0; i < T::kShared; i++, of_step.first++)
+            add_minima<T, P, C>(at + to_scales + size_t(T::kQuantBytes + T::kScaleBytes) * width * i, of_step, total);
+          less_total<P, C>(total, dmin, a, acc);
+          clear_sums<P, C>(total);
+        } else if constexpr (T::kMinimum) {
+          less_minima<T, P, C>(super + kToMinima, dmin, a, acc);
+        }
         for (int i = 0; i < T::kShared; i += T::kHalves ? 1 : 2, next()) {
           if constexpr (T::kHalves) {
             block_halves<T, P, C>(at, stride, at + to_scales, a, total);
@@ -681,6 +738,7 @@ inline void expand_scales(const uint8_t* from, uint8_t* to) {
   } else {
     i_store(reinterpret_cast<int32_t*>(to), T::scale(from));
     if constexpr (T::kHalves) i_store(reinterpret_cast<int32_t*>(to) + kLanes, T::second_scale(from));
+    if constexpr (T::kHalves && T::kMinimum) i_store(reinterpret_cast<int32_t*>(to) + 2 * kLanes, T::minima(from));
   }
 }
 

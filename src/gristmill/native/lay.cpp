@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "dequantize.h"
 #include "shortened.h"
 
 namespace gristmill {
@@ -252,6 +251,15 @@ void lay_k6(const StoredRow* rows, size_t at, const Place<uint8_t>* to) {
   lay_pairs_of_bits(rows, at + 128, 0, 3, to);
 }
 
+void lay_k2(const StoredRow* rows, size_t at, const Place<uint8_t>* to) {
+  Bytes scales[kLanes];
+  for (int r = 0; r < kLanes; r++) scales[r] = load<Bytes>(rows[r].blocks + at);
+  lay_scales_of_16(scales, to);
+  lay_half_scales(rows, at + 80, to[0].super);
+  lay_half_scales(rows, at + 82, to[0].super + 2 * kLanes);
+  lay_pairs_of_bits(rows, at + 16, 0, 1, to);
+}
+
 void lay_k3(const StoredRow* rows, size_t at, const Place<uint8_t>* to) {
   Bytes scales[kLanes];
   for (int r = 0; r < kLanes; r++)
@@ -278,6 +286,8 @@ void lay_eight(const StoredRow* rows, int step, const Place<uint8_t>* to) {
   } else if constexpr (kPack == Pack::Q5_K) {
     lay_k4<kPack>(rows, block * 176, 48, to);
     lay_highest_bits(rows, block * 176 + 16, to);
+  } else if constexpr (kPack == Pack::Q2_K) {
+    lay_k2(rows, block * 84, to);
   } else if constexpr (kPack == Pack::Q3_K) {
     lay_k3(rows, block * 110, to);
   } else if constexpr (kPack == Pack::IQ4_XS) {
@@ -409,7 +419,7 @@ void lay(Matrix m, const StoredRow* rows, uint8_t* group, int width, int begin, 
     lay_floats<kPack>(m, rows, group, width, begin, end);
   } else if constexpr (kPack < Pack::Q8_0) {
     lay_shortened<Code<kPack>>(m, rows, group, width, begin, end, kernels, tail);
-  } else if constexpr (kPack >= Pack::Q3_K) {
+  } else if constexpr (kPack >= Pack::Q2_K) {
     for (int step = begin; step < end; step += 8) {
       for (int p = 0; p < width; p++) {
         Place<uint8_t> to[8];
@@ -438,12 +448,7 @@ int steps_at_once(Pack pack) {
     case Pack::BF16: return 16;
     case Pack::F32_28:
     case Pack::BF16_12: return kShortenedAtOnce;
-    case Pack::Q3_K:
-    case Pack::Q4_K:
-    case Pack::Q5_K:
-    case Pack::Q6_K:
-    case Pack::IQ4_XS: return 8;
-    default: return 1;
+    default: return pack >= Pack::Q2_K ? kSuperSteps : 1;
   }
 }
 
@@ -475,6 +480,7 @@ void lay_steps(const Matrix& m, const StoredRow* rows, uint8_t* to, int width, i
     case Pack::Q5_0: return lay<Pack::Q5_0>(m, rows, group, width, begin, end, kernels, tail);
     case Pack::Q5_1: return lay<Pack::Q5_1>(m, rows, group, width, begin, end, kernels, tail);
     case Pack::IQ4_NL: return lay<Pack::IQ4_NL>(m, rows, group, width, begin, end, kernels, tail);
+    case Pack::Q2_K: return lay<Pack::Q2_K>(m, rows, group, width, begin, end, kernels, tail);
     case Pack::Q3_K: return lay<Pack::Q3_K>(m, rows, group, width, begin, end, kernels, tail);
     case Pack::Q4_K: return lay<Pack::Q4_K>(m, rows, group, width, begin, end, kernels, tail);
     case Pack::Q5_K: return lay<Pack::Q5_K>(m, rows, group, width, begin, end, kernels, tail);

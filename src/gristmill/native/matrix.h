@@ -21,6 +21,8 @@
 //   Q4_1         32          nibbles                                  16 half, 16 half that are added to each number
 //   Q5_1         32          fifth bits, nibbles                      the same
 //   MXFP4        32          nibbles                                  16 E8M0 bytes
+//   Q2_K         32          lower bits of sets 0, 1, 4 and 5, lower   16 bytes for columns 0..15, 16 for 16..31: the
+//                            bits of sets 2, 3, 6 and 7               minimum in the high half
 //   Q3_K         32          third bits, lower bits of sets 0, 1, 4   16 signed bytes for columns 0..15, 16 for 16..31
 //                            and 5, lower bits of sets 2, 3, 6 and 7
 //   Q4_K         32          nibbles                                  16 scale bytes
@@ -34,7 +36,7 @@
 // j + 4 in the high half; fifth and third bits are a set of bytes whose bit j is that of set j; upper and lower bits a set of
 // bytes with two bits of each, the first set's lowest. All lies in the order in which a kernel for one sequence reads it
 // (blocked_impl.h: set_at). Before every eighth step of the K types and IQ4_XS stand the scales of scales of each panel: Q3_K,
-// Q6_K and IQ4_XS 16 half d, Q4_K and Q5_K 16 half d, 16 half dmin and the minima of the eight steps as two sets, which are multiplied by the sums of activations as quants are by activations. After the last step of Q8R stand
+// Q6_K and IQ4_XS 16 half d, Q2_K also 16 half dmin, Q4_K and Q5_K 16 half d, 16 half dmin and the minima of the eight steps as two sets, which are multiplied by the sums of activations as quants are by activations. After the last step of Q8R stand
 // the scales of each panel's rows, 16 float; after that of shortened types each panel's bases, a word, then the group's patches.
 #pragma once
 #include <cstddef>
@@ -43,7 +45,7 @@
 namespace gristmill {
 
 enum class Pack : int {
-  F32, F16, BF16, F32_28, BF16_12, Q8_0, Q8F, Q8R, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL, MXFP4, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_XS, kCount
+  F32, F16, BF16, F32_28, BF16_12, Q8_0, Q8F, Q8R, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL, MXFP4, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_XS, kCount
 };
 
 constexpr bool has_fifth_bits(Pack pack) { return pack == Pack::Q5_0 || pack == Pack::Q5_1 || pack == Pack::Q5_K; }
@@ -92,6 +94,7 @@ struct Matrix {
       case Pack::Q8_0:
       case Pack::Q8F:
       case Pack::Q8R: return 512;
+      case Pack::Q2_K: return 128;
       case Pack::Q3_K: return 192;
       case Pack::Q5_0:
       case Pack::Q5_1:
@@ -115,8 +118,15 @@ struct Matrix {
     }
   }
   size_t super_bytes() const {
-    if (pack == Pack::Q4_K || pack == Pack::Q5_K) return 192;
-    return pack == Pack::Q3_K || pack == Pack::Q6_K || pack == Pack::IQ4_XS ? 32 : 0;
+    switch (pack) {
+      case Pack::Q2_K: return 64;
+      case Pack::Q4_K:
+      case Pack::Q5_K: return 192;
+      case Pack::Q3_K:
+      case Pack::Q6_K:
+      case Pack::IQ4_XS: return 32;
+      default: return 0;
+    }
   }
   // After a group's last step, of one panel.
   size_t tail_bytes() const { return pack == Pack::Q8R ? 64 : shortened() ? base_bytes() + patch_bytes() : 0; }
@@ -158,12 +168,13 @@ struct alignas(64) ActivationBlock {
 };
 
 // The same of 16 rows and kSuperSteps blocks, which share a scale whatever the weights are, for kernels that multiply so many at once.
-// 64 columns of all rows lie together. The sums are those of blocks 0, 2, 1, 3, 4, 6, 5 and 7. Beyond a row's end all is 0.
+// 64 columns of all rows lie together. The sums are those of blocks 0, 2, 1, 3, 4, 6, 5 and 7, and of the two halves of each in order.
+// Beyond a row's end all is 0.
 constexpr int kWideRows = 16;
 struct alignas(64) WideBlock {
   int8_t q[kSuperSteps / 2][kWideRows][2 * kBlock];
   float scale[kWideRows];
-  int16_t sums[kWideRows][kSuperSteps];
+  int16_t sums[kWideRows][kSuperSteps], halves[kWideRows][2 * kSuperSteps];
 };
 
 constexpr int kBesideF32 = 16, kBesideBf16 = 32;  // numbers between two rows: those a power of two apart would share cache sets

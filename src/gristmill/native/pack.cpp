@@ -32,20 +32,20 @@ class GroupReader {
  public:
   GroupReader(const SourceWeight& weight, Pack target, const Kernels& kernels)
       : w_(weight), kernels_(kernels), by_rows_(target == Pack::Q8R), target_(source_of(target)),
-        requantizes_(weight.quantize_to != Pack::kCount || (target == Pack::Q8_0 && weight.source != Source::Q8_0)),
+        quantizes_(weight.quantize_to != Pack::kCount),
         widens_(weight.source == Source::F16 && (target == Pack::BF16 || target == Pack::BF16_12)),
         row_bytes_(size_t(weight.cols) / source_block(weight.source) * source_block_bytes(weight.source)) {}
 
-  // Row r of a matrix, before any re-quantizing. Also where to look for a row that is read soon.
+  // Row r of a matrix as its file has it. Also where to look for a row that is read soon.
   const uint8_t* stored(int matrix, int r) const { return w_.data + row_bytes_ * (first_element(matrix, r) / w_.cols); }
   size_t row_bytes() const { return row_bytes_; }
-  bool rewrites() const { return requantizes_ || widens_; }
+  bool rewrites() const { return quantizes_ || widens_; }
   bool exact() const { return exact_; }  // whether bfloat16 has had all numbers of float16 that were read
 
   // rows[n_lanes] from row `first` on; zeros after the matrix's last one. They hold until the next call.
   void read(int matrix, int first, int n_lanes, StoredRow* rows) {
     int n = std::min(n_lanes, w_.rows - first);
-    size_t bytes = requantizes_ ? size_t(w_.cols / source_block(target_) * source_block_bytes(target_)) : row_bytes_;
+    size_t bytes = quantizes_ ? size_t(w_.cols / source_block(target_) * source_block_bytes(target_)) : row_bytes_;
     if (rewrites()) rewritten_.resize(bytes * kGroupRows);
     if (n < n_lanes) zeros_.resize(bytes);
     for (int i = 0; i < n_lanes; i++) {
@@ -62,8 +62,8 @@ class GroupReader {
         rows[i].scale = static_cast<const float*>(w_.scales)[rows[i].first_element / w_.cols];
       }
       uint8_t* rewritten = rewritten_.data() + bytes * i;
-      if (requantizes_) {
-        requantize(rows[i], rewritten);
+      if (quantizes_) {
+        quantize(rows[i], rewritten);
       } else if (widens_) {
         exact_ &= kernels_.shortening->half_to_bf16(rows[i].blocks, w_.cols, rewritten);
         rows[i].blocks = rewritten;
@@ -76,7 +76,7 @@ class GroupReader {
     return (int64_t(matrix) * w_.stored_rows + (w_.row_order ? w_.row_order[r] : r)) * w_.cols;
   }
 
-  void requantize(StoredRow& row, uint8_t* to) {
+  void quantize(StoredRow& row, uint8_t* to) {
     const float* x = floats(row.blocks);
     if (by_rows_) row.scale = kernels_.quantize_row(x, w_.cols, reinterpret_cast<int8_t*>(to));
     else quantize_row(target_, x, w_.cols, to, kernels_);
@@ -95,7 +95,7 @@ class GroupReader {
           floats_[i] = bf16_to_float(v);
         }
         break;
-      default: dequantize(w_.source, row, w_.cols, floats_.data());
+      default: break;  // only floats are quantized
     }
     return floats_.data();
   }
@@ -104,9 +104,9 @@ class GroupReader {
   const Kernels& kernels_;
   bool by_rows_;
   Source target_;  // what rows are quantized to
-  bool requantizes_, widens_, exact_ = true;
+  bool quantizes_, widens_, exact_ = true;
   size_t row_bytes_;
-  std::vector<float> floats_;       // a row dequantized
+  std::vector<float> floats_;       // of a row
   std::vector<uint8_t> rewritten_;  // a group's rows
   std::vector<uint8_t> zeros_;
 };
@@ -260,6 +260,7 @@ Pack pack_of(const SourceWeight& w) {
     case Source::Q5_1: return Pack::Q5_1;
     case Source::IQ4_NL: return Pack::IQ4_NL;
     case Source::IQ4_XS: return Pack::IQ4_XS;
+    case Source::Q2_K: return Pack::Q2_K;
     case Source::Q3_K: return Pack::Q3_K;
     case Source::Q4_K: return Pack::Q4_K;
     case Source::Q5_K: return Pack::Q5_K;
@@ -426,7 +427,7 @@ float f32_at(const uint8_t* base, int i) {
 // Column i of row r of a step. row_scales: of Q8R, the panel's.
 float unpack_one(const Matrix& m, const Place<const uint8_t>& at, const uint8_t* row_scales, int step, int r, int i) {
   int j = i / 4, lane = 4 * r + i % 4;
-  int nibble = m.pack == Pack::Q3_K ? 0 : at.quants[at.stride * nibble_set(m.pack, j % 4) + lane] >> (4 * (j / 4)) & 15;
+  int nibble = m.quant_bytes() < 256 ? 0 : at.quants[at.stride * nibble_set(m.pack, j % 4) + lane] >> (4 * (j / 4)) & 15;
   if (has_fifth_bits(m.pack)) nibble |= (at.quants[lane] >> j & 1) << 4;
   auto half = [&](const uint8_t* scales) { return half_to_float(u16_at(scales, r)); };
   auto two_bits = [&](int set) { return at.quants[at.stride * set + lane] >> (4 * (j / 4) + 2 * (j % 2)) & 3; };
@@ -447,6 +448,10 @@ float unpack_one(const Matrix& m, const Place<const uint8_t>& at, const uint8_t*
       float scale = half(at.super) * float(at.scales[r]);
       const uint8_t* minima = at.super + 4 * kLanes + 4 * kLanes * (step % kSuperSteps / 4);
       return scale * float(nibble) - half(at.super + 2 * kLanes) * float(minima[4 * r + step % 4]);
+    }
+    case Pack::Q2_K: {
+      const int both = at.scales[kLanes * (i / 16) + r];
+      return half(at.super) * float(both & 15) * float(two_bits(j % 4 / 2)) - half(at.super + 2 * kLanes) * float(both >> 4);
     }
     default: {  // Q3_K and Q6_K
       float scale = half(at.super) * float(int8_t(at.scales[kLanes * (i / 16) + r]));

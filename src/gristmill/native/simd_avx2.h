@@ -144,6 +144,7 @@ inline I i_dot2(I acc, I x, I y) {
 }
 inline I i_of_u8(const uint8_t* p) { return {_mm256_cvtepu8_epi32(load8(p)), _mm256_cvtepu8_epi32(load8(p + 8))}; }
 inline I i_of_i8(const uint8_t* p) { return {_mm256_cvtepi8_epi32(load8(p)), _mm256_cvtepi8_epi32(load8(p + 8))}; }
+inline I i_low4(I x) { return {_mm256_and_si256(x.a, _mm256_set1_epi32(15)), _mm256_and_si256(x.b, _mm256_set1_epi32(15))}; }
 inline int32_t i_sum(I x) {
   __m256i s = _mm256_add_epi32(x.a, x.b);
   __m128i t = _mm_add_epi32(_mm256_castsi256_si128(s), _mm256_extracti128_si256(s, 1));

@@ -93,6 +93,7 @@ inline I i_of_u8(const uint8_t* p) { return _mm512_cvtepu8_epi32(_mm_loadu_si128
 inline I i_of_i8(const uint8_t* p) { return _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
 inline int32_t i_sum(I a) { return _mm512_reduce_add_epi32(a); }
 
+inline I i_low4(I a) { return _mm512_and_si512(a, _mm512_set1_epi32(15)); }
 inline U u_load(const uint8_t* p) { return _mm512_loadu_si512(p); }
 inline void u_store(uint8_t* p, U a) { _mm512_storeu_si512(p, a); }
 inline U u_low(U a) { return _mm512_and_si512(a, _mm512_set1_epi8(15)); }

@@ -143,6 +143,7 @@ inline I i_of_i8(const uint8_t* p) {
   int16x8_t low = vmovl_s8(vget_low_s8(x)), high = vmovl_s8(vget_high_s8(x));
   return {{vmovl_s16(vget_low_s16(low)), vmovl_s16(vget_high_s16(low)), vmovl_s16(vget_low_s16(high)), vmovl_s16(vget_high_s16(high))}};
 }
+inline I i_low4(I a) { return i_parts([&](int i) { return vandq_s32(a.v[i], vdupq_n_s32(15)); }); }
 inline int32_t i_sum(I a) { return vaddvq_s32(vaddq_s32(vaddq_s32(a.v[0], a.v[1]), vaddq_s32(a.v[2], a.v[3]))); }
 
 inline U u_load(const uint8_t* p) { return u_parts([&](int i) { return vld1q_u8(p + 16 * i); }); }

@@ -123,6 +123,7 @@ inline I i_of_i8(const uint8_t* p) {
   for (int i = 0; i < 16; i++) x[i] = int8_t(p[i]);
   return x;
 }
+inline I i_low4(I a) { return a & 15; }
 inline int32_t i_sum(I a) {
   int32_t s = 0;
   for (int i = 0; i < 16; i++) s += a[i];

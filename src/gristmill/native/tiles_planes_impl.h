@@ -10,12 +10,14 @@
 namespace gristmill {
 namespace {
 
-// Quants times their scales lie in kPlanes planes of bytes, of which the second has the lower kShift bits. kSmall: scales have six
-// bits and quants are unsigned, so that the products with three bits fit a byte. kBytes: magnitudes of scales fit a byte.
+// Quants times their scales lie in kPlanes planes of bytes, of which the second has the lower kShift bits. kOne: scales have four bits
+// and quants two, so that their products fit a byte. kSmall: scales have six bits and quants are unsigned, so that the products with
+// three bits fit a byte. kBytes: magnitudes of scales fit a byte.
 template <class T>
 struct Planes {
-  static constexpr bool kSmall = T::kMinimum, kBytes = !kSmall && !T::kRows && (T::kOwnScales || T::kMostScale < 256);
-  static constexpr int kPlanes = T::kRows ? 1 : 2, kShift = kSmall ? 3 : 8;
+  static constexpr bool kOne = T::kMinimum && T::kHalves, kSmall = T::kMinimum && !T::kHalves;
+  static constexpr bool kBytes = !T::kMinimum && !T::kRows && (T::kOwnScales || T::kMostScale < 256);
+  static constexpr int kPlanes = T::kRows || kOne ? 1 : 2, kShift = kSmall ? 3 : 8;
 };
 
 constexpr int kTileBytes = 64, kSetsATile = kTileBytes / 4;     // columns of a product
@@ -24,10 +26,10 @@ constexpr int kSuperTiles = kSuperSteps * kBlock / kTileBytes;  // of a super-bl
 // A panel's part of a super-block, taken apart.
 using TakenQuants = uint8_t[kSuperTiles][2][kSetsATile][64];
 
-// What is left of its scales, and its minima or offsets: of blocks 0 and 2, 1 and 3, 4 and 6, 5 and 7.
+// What is left of its scales, and its minima or offsets in pairs: of blocks 0 and 2, 1 and 3, 4 and 6, 5 and 7, or of the halves of each.
 struct alignas(64) TakenScales {
   float d[kLanes], dmin[kLanes];
-  int32_t minima[kSuperSteps / 2][kLanes];
+  int32_t minima[kSuperSteps][kLanes];
 };
 
 struct alignas(64) TakenPanel {
@@ -76,7 +78,9 @@ GRISTMILL_INLINE void put_set(const uint8_t* q, int stride, const SetScale& scal
   constexpr bool kStored = T::kQuantBytes == 512;  // as signed bytes
   U w = T::template set<J>(q, stride);
   if constexpr (!kStored && !To::kSmall) w = _mm512_sub_epi8(w, _mm512_set1_epi8(int8_t(T::kZero)));
-  if constexpr (To::kSmall) {
+  if constexpr (To::kOne) {
+    u_store(high[J], _mm512_mullo_epi16(w, scale.first));
+  } else if constexpr (To::kSmall) {
     u_store(high[J], _mm512_mullo_epi16(w, scale.first));
     u_store(low[J], _mm512_mullo_epi16(w, scale.second));
   } else if constexpr (T::kRows) {
@@ -130,7 +134,9 @@ GRISTMILL_INLINE F take_scales(const uint8_t* super, const uint8_t* scales, size
   F d = f_zero(), dmin = f_zero(), inverse = f_zero();
   if constexpr (T::kOwnScales) {
     T::read_super(super, d, dmin);
-    if constexpr (T::kMinimum) take_minima(super + kToMinima, out);
+    if constexpr (T::kMinimum && T::kHalves)
+      for (int b = 0; b < kSuperSteps; b++) i_store(out.minima[b], b < n ? T::minima(scales + step_bytes * b) : i_set(0));
+    else if constexpr (T::kMinimum) take_minima(super + kToMinima, out);
   } else if constexpr (!T::kRows) {
     WholeScales<T> whole;
     for (int b = 0; b < n; b++) whole.add(T::scale(scales + step_bytes * b));
@@ -169,10 +175,12 @@ GRISTMILL_INLINE void add_bytes() {
     asm volatile("tdpbsud %%tmm%c0, %%tmm%c1, %%tmm%c2" ::"i"(kRight), "i"(Left), "i"(kSumTiles[Sum]) : "memory");
 }
 
-// Minima or offsets times the sums of one row.
-inline F of_minima(const TakenScales& w, const int16_t* sums) {
+// Minima or offsets times the sums of row c.
+template <class T>
+GRISTMILL_INLINE F of_minima(const TakenScales& w, const WideBlock& a, int c) {
+  const int16_t* sums = T::kHalves ? a.halves[c] : a.sums[c];
   I total = i_set(0);
-  for (int i = 0; i < kSuperSteps / 2; i++) {
+  for (int i = 0; i < (T::kHalves ? kSuperSteps : kSuperSteps / 2); i++) {
     int32_t two;
     std::memcpy(&two, sums + 2 * i, 4);
     total = i_dot2(total, i_load(w.minima[i]), i_set(two));
@@ -188,8 +196,8 @@ GRISTMILL_INLINE F add_planes(const int32_t (*sums)[kWideRows][kLanes], int c, c
   if constexpr (To::kPlanes > 1) total = i_add(i_shift_left<To::kShift>(total), i_load(sums[1][c]));
   const F scale = f_set(a.scale[c]);
   if constexpr (T::kRows) return f_fma(f_of_i(total), scale, acc);
-  if constexpr (T::kMinimum) acc = f_fnma(of_minima(w, a.sums[c]), f_mul(f_load(w.dmin), scale), acc);
-  if constexpr (T::kOffset) acc = f_fma(of_minima(w, a.sums[c]), f_mul(f_load(w.dmin), scale), acc);
+  if constexpr (T::kMinimum) acc = f_fnma(of_minima<T>(w, a, c), f_mul(f_load(w.dmin), scale), acc);
+  if constexpr (T::kOffset) acc = f_fma(of_minima<T>(w, a, c), f_mul(f_load(w.dmin), scale), acc);
   return f_fma(f_of_i(total), f_mul(f_load(w.d), scale), acc);
 }
 
@@ -200,13 +208,20 @@ inline U rounded_bytes(const float* x, float inverse) {
   return _mm512_permutexvar_epi32(order, _mm512_packs_epi16(words(0), words(2 * kLanes)));
 }
 
-// The sums of kSuperSteps blocks' quants from those of eight quants with 128 added, of which each 64 bits hold four in 16 bits:
-// the lower 256 bits those of the even blocks, in order.
-inline void put_sums(U eights, int16_t* out) {
-  const U pairs = _mm512_add_epi16(eights, _mm512_permutex_epi64(eights, 0x4e)), fours = _mm512_add_epi16(pairs, _mm512_permutex_epi64(pairs, 0xb1));
-  const __m128i even = _mm512_castsi512_si128(fours), odd = _mm512_extracti32x4_epi32(fours, 2);
-  const __m128i sums = _mm_sub_epi16(_mm_unpacklo_epi32(even, odd), _mm_set1_epi16(128 * kBlock));
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(out), sums);
+// The sums of kSuperSteps blocks' quants and of their halves from those of eight quants with 128 added, of which each 64 bits hold four in
+// 16 bits: lanes 0 .. 3 those of the even blocks, in order.
+inline void put_sums(U eights, int16_t* sums, int16_t* halves) {
+  auto put = [](int16_t* out, __m128i with_zero, int n) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm_sub_epi16(with_zero, _mm_set1_epi16(int16_t(128 * n))));
+  };
+  auto lanes = [](U v) { return std::pair(_mm512_castsi512_si128(v), _mm512_extracti32x4_epi32(v, 2)); };
+  const U of_16 = _mm512_add_epi16(eights, _mm512_permutex_epi64(eights, 0xb1)), others = _mm512_permutex_epi64(of_16, 0x4e);
+  const auto [first_even, first_odd] = lanes(of_16);
+  const auto [second_even, second_odd] = lanes(others);
+  const __m128i even = _mm_unpacklo_epi16(first_even, second_even), odd = _mm_unpacklo_epi16(first_odd, second_odd);
+  put(halves, _mm_unpacklo_epi32(even, odd), kLanes), put(halves + kSuperSteps, _mm_unpackhi_epi32(even, odd), kLanes);
+  const auto [all_even, all_odd] = lanes(_mm512_add_epi16(of_16, others));
+  put(sums, _mm_unpacklo_epi32(all_even, all_odd), kBlock);
 }
 
 void quantize_wide(const float* x, int n, int lane, WideBlock* out) {
@@ -222,7 +237,7 @@ void quantize_wide(const float* x, int n, int lane, WideBlock* out) {
       const U sums = _mm512_sad_epu8(_mm512_xor_si512(bytes, _mm512_set1_epi8(-128)), _mm512_setzero_si512());
       eights = _mm512_or_si512(eights, _mm512_sll_epi64(sums, _mm_cvtsi32_si128(16 * i)));
     }
-    put_sums(eights, out->sums[lane]);
+    put_sums(eights, out->sums[lane], out->halves[lane]);
     out->scale[lane] = shared.scale;
   }
 }

@@ -151,7 +151,7 @@ class CpuOps:
         return {QType.F32: "f32_28", QType.F16: "bf16_12", QType.BF16: "bf16_12"}.get(weight.qtype)
 
     def _has_kernel(self, weight: Weight) -> bool:
-        """Whether the weight is packed as it is (or as Q8_0) rather than as float32."""
+        """Whether the weight is packed as it is rather than as float32."""
         if weight.qtype.is_float:
             return True
         if weight.qtype is QType.Q8_GROUPS and not _groups_fit(weight):
@@ -216,7 +216,7 @@ class CpuOps:
         return _kernels.Continuation(self._native, tape, ids, *state)
 
     def requantizes(self, weight: Weight) -> bool:
-        return weight.qtype is QType.Q2_K and self._has_kernel(weight)
+        return False
 
     def embed(self, table: _kernels.Linear, tokens: Array) -> F32:
         return self._native.embed(table, tokens)
