@@ -775,7 +775,7 @@ inline void visit_group(const Matrix& w, const uint8_t* q, int width, int panel,
     each_tile<Accumulators, kTileColumns>(kGroup, column, columns.n, visit);
   } else {
     BlockedVisit<T, 0> visit{w, q, width, panel, begin, end, columns, partial, ahead};
-    each_tile<Accumulators, kTileColumns>(width, 0, columns.n, visit);
+    each_tile<1, kTileColumns>(width, 0, columns.n, visit);  // a panel at a time: there is one such group in a matrix
   }
 }
 
@@ -798,8 +798,13 @@ void blocked_group(const Matrix& w, const uint8_t* group, int panel, const Colum
         continue;
       }
     }
-    if (many) visit_group<T, kManyTile>(w, q, width, panel, b, end, columns, partial, ahead);
-    else visit_group<T, kIntTile>(w, q, width, panel, b, end, columns, partial, ahead);
+    if constexpr (!T::kWhole) {  // which has tiles of its own for many
+      if (many) {
+        visit_group<T, kManyTile>(w, q, width, panel, b, end, columns, partial, ahead);
+        continue;
+      }
+    }
+    visit_group<T, kIntTile>(w, q, width, panel, b, end, columns, partial, ahead);
   }
 }
 

@@ -8,47 +8,9 @@
 #include "shorten_impl.h"
 #include "kernels_impl.h"
 #include "attention_impl.h"
-#include "attention_tiles_impl.h"
-#include "tiles_impl.h"
-#include "tiles_planes_impl.h"
-#include "tiles_few_impl.h"
-#include "tiles_int8_impl.h"
 
 namespace gristmill {
 const Kernels* kernels_avx512bf16() {
   return kernels_avx512() && __builtin_cpu_supports("avx512bf16") ? &kKernels : nullptr;
-}
-
-const Kernels* kernels_amx() {
-  static const Kernels kernels = [] {
-    Kernels k = kKernels;
-    k.name = "amx";
-    k.quantize_tile = quantize_whole;
-    k.quantize_wide = quantize_wide;
-    k.byte_zero = 0;
-    auto set = [&](Pack pack, auto linear) { k.linear[int(pack)] = linear; };
-    k.peaks = &kTilePeaks;
-    k.attention_queries = tile_attention_queries;
-    k.attention_segment = tile_attention_segment;
-    set(Pack::BF16, pair_linear<StoredPairs>);
-    set(Pack::BF16_12, short_pair_linear);
-    set(Pack::Q8_0, tiled_linear<TypeQ8_0>);
-    set(Pack::Q8F, tiled_linear<TypeQ8F>);
-    set(Pack::Q8R, tiled_linear<TypeQ8R>);
-    set(Pack::Q4_0, tiled_linear<TypeQ4_0>);
-    set(Pack::Q4_1, tiled_linear<TypeQ4_1>);
-    set(Pack::Q5_0, tiled_linear<TypeQ5_0>);
-    set(Pack::Q5_1, tiled_linear<TypeQ5_1>);
-    set(Pack::IQ4_NL, tiled_linear<TypeIq4Nl>);
-    set(Pack::Q2_K, tiled_linear<TypeQ2_K>);
-    set(Pack::Q3_K, tiled_linear<TypeQ3_K>);
-    set(Pack::Q4_K, tiled_linear<TypeQ4_K>);
-    set(Pack::Q5_K, tiled_linear<TypeQ5_K>);
-    set(Pack::Q6_K, tiled_linear<TypeQ6_K>);
-    set(Pack::IQ4_XS, tiled_linear<TypeIq4Xs>);
-    set(Pack::MXFP4, tiled_linear<TypeMxfp4>);
-    return k;
-  }();
-  return kernels_avx512bf16() && may_use_tiles() ? &kernels : nullptr;
 }
 }  // namespace gristmill
