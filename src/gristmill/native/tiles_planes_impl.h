@@ -3,7 +3,7 @@
 // One instruction multiplies 16 rows of activations by 64 columns of a panel. What takes time is to bring sums out of their tiles,
 // so quants meet their scales before: as whole numbers of 16 bits, in two planes of bytes. The sums of 256 columns then
 // become floats at once, with what is left of the scales. All of it is whole numbers, and so are the sums of the few rows that no tile
-// is worth (blocked_impl.h: Whole): the bits are the same.
+// is worth (quantized_types.h: Whole): the bits are the same.
 #pragma once
 #include "tiles_impl.h"
 

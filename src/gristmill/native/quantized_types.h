@@ -1,0 +1,220 @@
+// What quantized types are to a kernel: how a set of quants becomes bytes, and what scales they have. Included after a simd_*.h.
+#pragma once
+#include "dequantize.h"
+#include "matrix.h"
+
+namespace gristmill {
+namespace {
+
+// What sets the types apart: kQuantBytes, kScaleBytes and kSuperBytes as in matrix.h, kZero (the unsigned quant that means
+// 0), set<J> (the 16 x 4 quants of columns 4 J .. 4 J + 3; sets are `stride` bytes apart), and scale, a whole number in K types.
+//   kMinimum  a value is scale * quant - minimum; the minima of steps that share the activations' scale are together, before them,
+//             but with kHalves beside the scales of each step: minima
+//   kOffset   a value is scale * quant + offset; offsets stand after the scales of each step
+//   kHalves   columns 16 .. 31 have a scale of their own, second_scale
+//   kLargest  of the quants, which are unsigned where they are under 128
+//   kPairs    sets J and J + 4 share bytes, so that one is multiplied after the other
+//   kRows     a scale for each row, after the last step, and none in the steps
+//   kShared   steps that share the activations' scale: so their sums meet it once
+//   kShift    bits that a sum of a K type has beyond 16; they are rounded away before it meets its scale
+//   kWhole    scales are whole numbers, or made so, and nothing is rounded away: see Whole
+//   kDirect   with more columns than this, sets are taken apart once for all tiles (where that pays is the processor's)
+//   kDear     a set takes many operations to take apart
+//   kAsk      weights and activations are asked for early also where the first-level cache does not hold what is asked for
+struct Nibbles {
+  static constexpr int kQuantBytes = 256, kScaleBytes = 32, kSuperBytes = 0;
+  static constexpr bool kMinimum = false, kOffset = false, kHalves = false, kPairs = true, kRows = false, kDear = false, kAsk = true, kWhole = false;
+  static constexpr int kShared = 1, kLargest = 15;
+  static constexpr int kDirect = kDirectNibbles;
+  template <int J>
+  static U set(const uint8_t* q, int stride) {
+    U w = u_load(q + stride * (J % 4));
+    return J < 4 ? u_low(w) : u_high(w);
+  }
+};
+
+struct TypeQ8_0 {
+  static constexpr int kQuantBytes = 512, kZero = kByteZero, kScaleBytes = 32, kSuperBytes = 0;
+  static constexpr bool kMinimum = false, kOffset = false, kHalves = false, kPairs = false, kRows = false, kDear = false, kAsk = false, kWhole = false;
+  static constexpr int kShared = 1, kLargest = 255;
+  static constexpr int kDirect = INT32_MAX;
+  template <int J>
+  static U set(const uint8_t* q, int stride) { return u_byte(u_load(q + stride * J)); }
+  static F scale(const uint8_t* s) { return f_of_half(reinterpret_cast<const uint16_t*>(s)); }
+};
+
+struct TypeQ8F : TypeQ8_0 {
+  static constexpr int kScaleBytes = 64;
+  static F scale(const uint8_t* s) { return f_load(reinterpret_cast<const float*>(s)); }
+};
+
+struct TypeQ8R : TypeQ8_0 {
+  static constexpr int kScaleBytes = 0;
+  static constexpr bool kRows = true;
+};
+
+struct TypeQ4_0 : Nibbles {
+  static constexpr int kZero = 8, kDirect = kDirectQ4;
+  static F scale(const uint8_t* s) { return f_of_half(reinterpret_cast<const uint16_t*>(s)); }
+};
+
+struct TypeQ4_1 : Nibbles {
+  static constexpr int kZero = 0, kScaleBytes = 64;
+  static constexpr bool kOffset = true;
+  static F scale(const uint8_t* s) { return f_of_half(reinterpret_cast<const uint16_t*>(s)); }
+  static F offset(const uint8_t* s) { return f_of_half(reinterpret_cast<const uint16_t*>(s) + kLanes); }
+};
+
+// The same with another bit above the nibbles.
+template <class Four>
+struct FiveBits : Four {
+  static constexpr int kQuantBytes = 320, kLargest = 31, kDirect = kDirectBits;
+  static constexpr bool kDear = true;
+  template <int J>
+  static U set(const uint8_t* q, int stride) { return u_or(Nibbles::set<J>(q + stride, stride), u_bits<J, 1, 4>(u_load(q))); }
+};
+
+struct TypeQ5_0 : FiveBits<TypeQ4_0> {
+  static constexpr int kZero = 16;
+};
+
+struct TypeQ5_1 : FiveBits<TypeQ4_1> {};
+
+// What the nibbles of IQ4_NL and IQ4_XS stand for, as bytes of Q8.
+struct Curve : Nibbles {
+  static constexpr int kZero = kByteZero, kLargest = 255;
+  static constexpr uint8_t at(int i) { return uint8_t(kIq4[i] + kByteZero); }
+  template <int J>
+  static U set(const uint8_t* q, int stride) {
+    alignas(16) static constexpr uint8_t table[16] = {at(0), at(1), at(2),  at(3),  at(4),  at(5),  at(6),  at(7),
+                                                      at(8), at(9), at(10), at(11), at(12), at(13), at(14), at(15)};
+    return u_lookup(table, Nibbles::set<J>(q, stride));
+  }
+};
+
+struct TypeIq4Nl : Curve {
+  static F scale(const uint8_t* s) { return f_of_half(reinterpret_cast<const uint16_t*>(s)); }
+};
+
+struct TypeIq4Xs : Curve {
+  static constexpr int kScaleBytes = 16, kSuperBytes = 32, kShared = kSuperSteps, kShift = 4;
+  static I scale(const uint8_t* s) { return i_of_i8(s); }
+  static void read_super(const uint8_t* s, F& d, F&) { d = f_of_half(reinterpret_cast<const uint16_t*>(s)); }
+};
+
+struct TypeMxfp4 : Nibbles {
+  static constexpr int kZero = 12, kLargest = 24, kScaleBytes = 16;
+  template <int J>
+  static U set(const uint8_t* q, int stride) {
+    alignas(16) static constexpr uint8_t table[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
+    return u_lookup(table, Nibbles::set<J>(q, stride));
+  }
+  static F scale(const uint8_t* s) { return f_of_e8m0(s); }
+};
+
+struct TypeQ4_K : Nibbles {
+  static constexpr int kZero = 0, kScaleBytes = 16, kSuperBytes = 192, kShared = kSuperSteps;
+  static constexpr int kDirect = kDirectQ4, kShift = 1;
+  static constexpr bool kMinimum = true;
+  static I scale(const uint8_t* s) { return i_of_u8(s); }
+  static void read_super(const uint8_t* s, F& d, F& dmin) {
+    d = f_of_half(reinterpret_cast<const uint16_t*>(s));
+    dmin = f_of_half(reinterpret_cast<const uint16_t*>(s) + kLanes);
+  }
+};
+
+struct TypeQ5_K : FiveBits<TypeQ4_K> {
+  static constexpr int kShift = 2;
+};
+
+struct TypeQ6_K : Nibbles {
+  static constexpr int kQuantBytes = 384, kZero = 32, kLargest = 63, kSuperBytes = 32, kShared = kSuperSteps;
+  static constexpr int kDirect = kDirectBits, kShift = 1;
+  static constexpr bool kHalves = true, kDear = true;
+  template <int J>
+  static U set(const uint8_t* q, int stride) {
+    constexpr int kUpper = J % 4 / 2;
+    U upper = u_bits<4 * (J / 4) + 2 * (J % 2), 2, 4>(u_load(q + stride * 3 * kUpper));
+    return u_or(Nibbles::set<J>(q + stride * (kUpper + 1), stride), upper);
+  }
+  static I scale(const uint8_t* s) { return i_of_i8(s); }
+  static I second_scale(const uint8_t* s) { return i_of_i8(s + kLanes); }
+  static void read_super(const uint8_t* s, F& d, F&) { d = f_of_half(reinterpret_cast<const uint16_t*>(s)); }
+};
+
+struct TypeQ2_K : Nibbles {
+  static constexpr int kQuantBytes = 128, kZero = 0, kLargest = 3, kSuperBytes = 64, kShared = kSuperSteps;
+  static constexpr int kDirect = kDirectBits, kShift = 0;
+  static constexpr bool kHalves = true, kMinimum = true, kDear = true;
+  template <int J>
+  static U set(const uint8_t* q, int stride) {
+    return u_bits<4 * (J / 4) + 2 * (J % 2), 2, 0>(u_load(q + stride * (J % 4 / 2)));
+  }
+  static I scale(const uint8_t* s) { return i_low4(i_of_u8(s)); }
+  static I second_scale(const uint8_t* s) { return scale(s + kLanes); }
+  static I minima(const uint8_t* s) { return i_pair<4>(i_of_u8(s), i_of_u8(s + kLanes)); }
+  static void read_super(const uint8_t* s, F& d, F& dmin) { TypeQ4_K::read_super(s, d, dmin); }
+};
+
+struct TypeQ3_K : TypeQ6_K {
+  static constexpr int kQuantBytes = 192, kZero = 4, kLargest = 7, kShift = 0;
+  template <int J>
+  static U set(const uint8_t* q, int stride) {
+    U lower = u_bits<4 * (J / 4) + 2 * (J % 2), 2, 0>(u_load(q + stride * (1 + J % 4 / 2)));
+    return u_or(lower, u_bits<J, 1, 2>(u_load(q)));
+  }
+};
+
+template <class T>
+constexpr bool kSmall = T::kLargest < 128;
+
+constexpr int kToMinima = 64;  // from a panel's scales of scales
+
+// A type T whose quants have been taken apart into bytes, and its scales into floats or, in K types, 32 bits.
+template <class T>
+struct Expanded : T {
+  static constexpr bool kPairs = T::kHalves, kDear = false;
+  static constexpr int kQuantBytes = 512, kSuperBytes = (T::kSuperBytes + 63) / 64 * 64;
+  static constexpr int kScaleBytes = T::kHalves && T::kMinimum ? 192 : T::kHalves || T::kOffset ? 128 : 64;
+  template <int J>
+  static U set(const uint8_t* q, int stride) { return u_load(q + stride * J); }
+  static auto scale(const uint8_t* s) {
+    if constexpr (T::kShared > 1) return i_load(reinterpret_cast<const int32_t*>(s));
+    else return f_load(reinterpret_cast<const float*>(s));
+  }
+  static I second_scale(const uint8_t* s) { return i_load(reinterpret_cast<const int32_t*>(s) + kLanes); }
+  static I minima(const uint8_t* s) { return i_load(reinterpret_cast<const int32_t*>(s) + 2 * kLanes); }
+  static F offset(const uint8_t* s) { return f_load(reinterpret_cast<const float*>(s) + kLanes); }
+};
+
+// A type T whose sums meet their scales as whole numbers, exactly, and become floats once in kSuperSteps steps. Scales that are whole
+// numbers in the file are taken as they are; of others the largest of those steps becomes kMostScale and the rest, which are
+// rounded, as many times what then is 1. A quant times its scale fits 16 bits. Offsets likewise, of 16 bits.
+template <class T>
+struct Whole : T {
+  static constexpr bool kWhole = true, kOwnScales = T::kSuperBytes > 0;
+  static constexpr int kShared = kSuperSteps, kShift = 0, kDirect = INT32_MAX;  // many columns meet it in tiles
+  static constexpr int kMostScale = T::kScaleBytes == kLanes ? 2048 : 255;  // MXFP4's powers of two stay what they are
+};
+
+// Some numbers of each of a panel's rows as whole ones, the largest of which is kMost: a number is about whole(number) * d.
+template <int kMost>
+class WholeNumbers {
+ public:
+  GRISTMILL_INLINE void add(F number) {
+    most_ = f_max(f_abs(number), most_), poison_ = f_fma(number, f_zero(), poison_);  // of what is not finite, NaN
+  }
+  // Once all are added.
+  GRISTMILL_INLINE F d() const { return f_fma(most_, f_set(1.0f / float(kMost)), poison_); }
+  GRISTMILL_INLINE F inverse() const { return f_div(f_set(float(kMost)), f_max(most_, f_set(0x1p-110f))); }
+  static GRISTMILL_INLINE I whole(F number, F inverse) { return i_of_f(f_mul(number, inverse)); }
+
+ private:
+  F most_ = f_zero(), poison_ = f_zero();
+};
+template <class T>
+using WholeScales = WholeNumbers<T::kMostScale>;
+using WholeOffsets = WholeNumbers<INT16_MAX>;  // eight of them times sums of activations fit 32 bits
+
+}  // namespace
+}  // namespace gristmill
