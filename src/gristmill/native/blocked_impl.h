@@ -395,8 +395,10 @@ GRISTMILL_INLINE void whole_super(const uint8_t* super, int n, int stride, const
       const F one = whole_offsets[p].d(), inverse = whole_offsets[p].inverse();
       I added[C];
       for (I& sum : added) sum = i_set(0);
-      for (int i = 0; i < n; i++)
-        for (int c = 0; c < C; c++) added[c] = i_add(added[c], i_mul(WholeOffsets::whole(offsets[i][p], inverse), i_set(of_columns[i][c])));
+      for (int i = 0; i < n; i++) {
+        const I offset = WholeOffsets::whole(offsets[i][p], inverse);
+        for (int c = 0; c < C; c++) added[c] = i_add(added[c], i_mul(offset, i_set(of_columns[i][c])));
+      }
       for (int c = 0; c < C; c++) acc[p][c] = f_fma(f_of_i(added[c]), f_mul(one, f_set(a.before().scale(c))), acc[p][c]);
     }
   }

@@ -6,6 +6,8 @@
 namespace gristmill {
 namespace {
 
+GRISTMILL_INLINE F halves_at(const uint8_t* s) { return f_of_half(reinterpret_cast<const uint16_t*>(s)); }
+
 // What sets the types apart: kQuantBytes, kScaleBytes and kSuperBytes as in matrix.h, kZero (the unsigned quant that means
 // 0), set<J> (the 16 x 4 quants of columns 4 J .. 4 J + 3; sets are `stride` bytes apart), and scale, a whole number in K types.
 //   kMinimum  a value is scale * quant - minimum; the minima of steps that share the activations' scale are together, before them,
@@ -40,7 +42,7 @@ struct TypeQ8_0 {
   static constexpr int kDirect = INT32_MAX;
   template <int J>
   static U set(const uint8_t* q, int stride) { return u_byte(u_load(q + stride * J)); }
-  static F scale(const uint8_t* s) { return f_of_half(reinterpret_cast<const uint16_t*>(s)); }
+  static F scale(const uint8_t* s) { return halves_at(s); }
 };
 
 struct TypeQ8F : TypeQ8_0 {
@@ -55,14 +57,14 @@ struct TypeQ8R : TypeQ8_0 {
 
 struct TypeQ4_0 : Nibbles {
   static constexpr int kZero = 8, kDirect = kDirectQ4;
-  static F scale(const uint8_t* s) { return f_of_half(reinterpret_cast<const uint16_t*>(s)); }
+  static F scale(const uint8_t* s) { return halves_at(s); }
 };
 
 struct TypeQ4_1 : Nibbles {
   static constexpr int kZero = 0, kScaleBytes = 64;
   static constexpr bool kOffset = true;
-  static F scale(const uint8_t* s) { return f_of_half(reinterpret_cast<const uint16_t*>(s)); }
-  static F offset(const uint8_t* s) { return f_of_half(reinterpret_cast<const uint16_t*>(s) + kLanes); }
+  static F scale(const uint8_t* s) { return halves_at(s); }
+  static F offset(const uint8_t* s) { return halves_at(s + 2 * kLanes); }
 };
 
 // The same with another bit above the nibbles.
@@ -93,13 +95,13 @@ struct Curve : Nibbles {
 };
 
 struct TypeIq4Nl : Curve {
-  static F scale(const uint8_t* s) { return f_of_half(reinterpret_cast<const uint16_t*>(s)); }
+  static F scale(const uint8_t* s) { return halves_at(s); }
 };
 
 struct TypeIq4Xs : Curve {
   static constexpr int kScaleBytes = 16, kSuperBytes = 32, kShared = kSuperSteps, kShift = 4;
   static I scale(const uint8_t* s) { return i_of_i8(s); }
-  static void read_super(const uint8_t* s, F& d, F&) { d = f_of_half(reinterpret_cast<const uint16_t*>(s)); }
+  static void read_super(const uint8_t* s, F& d, F&) { d = halves_at(s); }
 };
 
 struct TypeMxfp4 : Nibbles {
@@ -118,8 +120,7 @@ struct TypeQ4_K : Nibbles {
   static constexpr bool kMinimum = true;
   static I scale(const uint8_t* s) { return i_of_u8(s); }
   static void read_super(const uint8_t* s, F& d, F& dmin) {
-    d = f_of_half(reinterpret_cast<const uint16_t*>(s));
-    dmin = f_of_half(reinterpret_cast<const uint16_t*>(s) + kLanes);
+    d = halves_at(s), dmin = halves_at(s + 2 * kLanes);
   }
 };
 
@@ -139,7 +140,7 @@ struct TypeQ6_K : Nibbles {
   }
   static I scale(const uint8_t* s) { return i_of_i8(s); }
   static I second_scale(const uint8_t* s) { return i_of_i8(s + kLanes); }
-  static void read_super(const uint8_t* s, F& d, F&) { d = f_of_half(reinterpret_cast<const uint16_t*>(s)); }
+  static void read_super(const uint8_t* s, F& d, F&) { d = halves_at(s); }
 };
 
 struct TypeQ2_K : Nibbles {

@@ -78,11 +78,9 @@ GRISTMILL_INLINE void put_set(const uint8_t* q, int stride, const SetScale& scal
   constexpr bool kStored = T::kQuantBytes == 512;  // as signed bytes
   U w = T::template set<J>(q, stride);
   if constexpr (!kStored && !To::kSmall) w = _mm512_sub_epi8(w, _mm512_set1_epi8(int8_t(T::kZero)));
-  if constexpr (To::kOne) {
+  if constexpr (To::kOne || To::kSmall) {
     u_store(high[J], _mm512_mullo_epi16(w, scale.first));
-  } else if constexpr (To::kSmall) {
-    u_store(high[J], _mm512_mullo_epi16(w, scale.first));
-    u_store(low[J], _mm512_mullo_epi16(w, scale.second));
+    if constexpr (To::kSmall) u_store(low[J], _mm512_mullo_epi16(w, scale.second));
   } else if constexpr (T::kRows) {
     u_store(high[J], w);
   } else if constexpr (!To::kBytes) {
