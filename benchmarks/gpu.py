@@ -3,6 +3,7 @@
     python benchmarks/gpu.py check
     python benchmarks/gpu.py limits kernels steps served bits --model qwen3-8b --json card.jsonl
     python benchmarks/gpu.py steps served --model qwen3-8b --type int8 --json card.jsonl
+    python benchmarks/gpu.py steps --model qwen3-8b --type q4_k_m --no-compile --json card.jsonl
     python benchmarks/gpu.py limits kernels steps served --model qwen3-0.6b --json card.jsonl
     python benchmarks/gpu.py limits kernels steps served --model gpt-oss-20b --type mxfp4 --json card.jsonl
 
@@ -39,7 +40,7 @@ import gpu_check
 import gpu_engine
 import gpu_kernels
 import torch
-from gpu_model import KINDS, random_decoder
+from gpu_model import TYPES, random_decoder
 from gpu_report import ROUNDS, Report, allocated_bytes
 from model_shapes import SHAPES
 
@@ -138,9 +139,7 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="+", choices=PARTS)
     parser.add_argument("--model", choices=list(SHAPES), default="qwen3-8b")
-    parser.add_argument(
-        "--type", choices=list(KINDS), default="bf16", help="of matrices; of experts where there are any"
-    )
+    parser.add_argument("--type", choices=TYPES, default="bf16", help="of matrices; of experts where there are any")
     parser.add_argument("--kv-type", default="f16")
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 16, 64])
     parser.add_argument("--depth", type=int, default=1024)

@@ -30,7 +30,7 @@ FLOATS = torch.bfloat16
 _CACHED = 1 if INTERPRETED else 256 << 20  # bytes, more than a card's cache holds
 _ROUTERS = 1 if INTERPRETED else 8  # that choose different experts, or those of one token would be found again
 _TOKENS = (1, 2, 40) if INTERPRETED else (1, 2, 16, 64, 512, 4096)
-_KINDS = ("bf16", "int8", "q8_0", "mxfp4")
+_KINDS = ("bf16", "int8", "q8_0", "mxfp4", "q4_k", "q6_k")
 _CASES = (
     [(2, 40, 1), (1, 0, 40)]
     if INTERPRETED
@@ -54,7 +54,8 @@ def linears(shape: ModelShape, copy: float, report: Report) -> None:
     for name, (rows, cols) in matrices.items():
         n_plain = _copies(2 * rows * cols)
         plain = [torch.randn((rows, cols), device=DEVICE, dtype=FLOATS) for _ in range(n_plain)]
-        ours = {kind: _matrices(kind, rows, cols) for kind in _KINDS}
+        kinds = [kind for kind in _KINDS if cols % 256 == 0 or kind not in ("q4_k", "q6_k")]
+        ours = {kind: _matrices(kind, rows, cols) for kind in kinds}
         for tokens in _TOKENS:
             x = torch.randn((tokens, cols), device=DEVICE, dtype=FLOATS)
             peer = seconds([lambda w=w, x=x: F.linear(x, w) for w in plain])

@@ -32,7 +32,7 @@ from gristmill.ops.triton.sampling import sample
 from gristmill.types import Batch
 
 COLUMNS = 2048
-TYPES = (QType.F32, QType.BF16, QType.INT8_ROWS, QType.Q8_0, QType.Q4_0, QType.MXFP4)
+TYPES = (QType.F32, QType.BF16, QType.INT8_ROWS, QType.Q8_0, QType.Q4_0, QType.MXFP4, QType.Q4_K, QType.Q6_K)
 INTS = torch.zeros(600, dtype=torch.int32)
 
 
@@ -48,8 +48,11 @@ def matrices() -> None:
             linear(x, w)
             gated_linear(x, w, 0.0, torch.bfloat16)
         rows(w, INTS[:64])
-    for qtype in (QType.F32, QType.BF16, QType.INT8_ROWS, QType.Q8_0, QType.MXFP4):
-        gate_up, down = put(qtype, 32, 128, COLUMNS), put(qtype, 32, COLUMNS, 64)
+    for qtype in (QType.Q4_0, QType.MXFP4):
+        for cols in (64, 96, 288, 2880):  # rows that are no whole number of tiles
+            linear(torch.zeros(1, cols, dtype=torch.bfloat16), put(qtype, 128, cols))
+    for qtype in (QType.F32, QType.BF16, QType.INT8_ROWS, QType.Q8_0, QType.MXFP4, QType.Q6_K):
+        gate_up, down = put(qtype, 32, 128, COLUMNS), put(qtype, 32, COLUMNS, max(64, qtype.block_size))
         for n_tokens in (1, 16, 600):
             x = torch.zeros(n_tokens, COLUMNS, dtype=torch.bfloat16)
             moe(x, torch.zeros(n_tokens, 32), gate_up, down, 4, 7.0, torch.bfloat16)

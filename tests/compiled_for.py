@@ -27,6 +27,7 @@ class Compiled:
     stack_bytes   of a thread, for what its registers did not hold
     shared_bytes  of a program
     tensor_cores  the instructions that multiply tiles: mma, wgmma
+    neighbours    of numbers that PTX adds eight at once, how many of a row a thread has side by side
     """
 
     name: str
@@ -34,6 +35,7 @@ class Compiled:
     stack_bytes: int
     shared_bytes: int
     tensor_cores: frozenset[str]
+    neighbours: frozenset[int]
 
 
 class Driver:
@@ -81,4 +83,12 @@ def _examine(kernel: Any) -> Compiled:
         said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     registers, stack = (int(n) for n in re.search(r"REG:(\d+) STACK:(\d+)", said).groups())
     cores = frozenset(re.findall(r"\b(wgmma|mma)\.", kernel.asm["ptx"]))
-    return Compiled(kernel.metadata.name, registers, stack, kernel.metadata.shared, cores)
+    neighbours = frozenset(_neighbours(kernel.asm["ttgir"]))
+    return Compiled(kernel.metadata.name, registers, stack, kernel.metadata.shared, cores, neighbours)
+
+
+def _neighbours(ttgir: str) -> Iterator[int]:
+    sizes = dict(re.findall(r"^(#\w+) = .*sizePerThread = \[1, (\d+)\]", ttgir, re.MULTILINE))
+    for line in ttgir.splitlines():
+        if "elementwise_inline_asm" in line and "packed_element = 8" in line:
+            yield from (int(sizes.get(layout, 0)) for layout in set(re.findall(r"(#\w+)>", line)))

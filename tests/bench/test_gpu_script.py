@@ -38,6 +38,8 @@ def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
     dense = ModelShape("qwen3", 96, 2, 64, 64, 4, 2, 32, 128, 1e6, 1e-6, True)
     experts = ModelShape("gpt-oss", 96, 2, 64, 64, 4, 2, 32, 4096, 1e5, 1e-5, False, n_experts=4, n_active=2, window=16)
+    blocks = ModelShape("qwen3", 96, 8, 256, 256, 4, 2, 64, 128, 1e6, 1e-6, False)
+    monkeypatch.setitem(SHAPES, "small-blocks", blocks)  # type: ignore[arg-type]
     monkeypatch.setitem(SHAPES, "small", dense)  # type: ignore[arg-type]
     monkeypatch.setitem(SHAPES, "small-experts", experts)  # type: ignore[arg-type]
     return gpu
@@ -109,8 +111,11 @@ def test_what_fails_leaves_the_others(
     assert json.loads(path.read_text())["what"] == "limits"
 
 
-@pytest.mark.parametrize("model", ["small", "small-experts"])
-@pytest.mark.parametrize("kind", ["bf16", "int8", "q8_0", "mxfp4"])
+@pytest.mark.parametrize(
+    ("model", "kind"),
+    [(m, k) for m in ("small", "small-experts") for k in ("bf16", "int8", "q8_0", "mxfp4")]
+    + [("small-blocks", k) for k in ("q4_k", "q6_k", "q4_k_m")],
+)
 def test_weights_by_arithmetic(script: ModuleType, model: str, kind: str) -> None:
     """All tensors that a model is made of, as they lie in memory."""
     from gpu_model import random_decoder, weight_bytes

@@ -49,10 +49,12 @@ def compiled_by(script: str, *arguments: object) -> Any:
 def test_kernels_compile_for_an_h200() -> None:
     kernels = compiled_by("compile_kernels.py", 90)
     assert {kernel["name"] for kernel in kernels} >= MULTIPLYING | OTHERS
+    assert any(kernel["neighbours"] for kernel in kernels)
     for kernel in kernels:
         assert kernel["stack_bytes"] == 0, f"{kernel['name']} does not fit its registers"
         assert kernel["shared_bytes"] <= (ROOMY_BYTES if kernel["name"] in ROOMY else SHARED_BYTES), kernel["name"]
         assert kernel["tensor_cores"] or kernel["name"] not in MULTIPLYING
+        assert all(n and n % 8 == 0 for n in kernel["neighbours"]), f"{kernel['name']} would add what is apart"
         assert kernel["name"] not in ("_attend", "_multiply") or kernel["tensor_cores"] == ["wgmma"]
 
 
@@ -63,6 +65,7 @@ def test_kernels_fit_other_cards(capability: int) -> None:
     assert {kernel["name"] for kernel in kernels} >= (MULTIPLYING | OTHERS) - {"_multiply"}
     for kernel in kernels:
         assert kernel["shared_bytes"] <= SHARED_BYTES, kernel["name"]
+        assert all(n and n % 8 == 0 for n in kernel["neighbours"]), kernel["name"]
 
 
 def test_nothing_compiles_while_serving(tmp_path: Path) -> None:

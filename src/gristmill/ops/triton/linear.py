@@ -1,7 +1,7 @@
 """x W^T + bias. One token takes a kernel that multiplies vectors, several one that multiplies tiles.
 
 A row's sums follow an order that depends on the matrix alone, within each of three kinds of step: 1 token, 2 to 64, and
-more; with int8, a scale a row or a group, four: 1, 2 to 16, 17 to 64, and more. So a token has the same bits beside any
+more; with quantized types four: 1, 2 to 16, 17 to 64, and more. So a token has the same bits beside any
 others of the same kind; across kinds it need not: tensor cores add in another order than a vector's lanes, some of
 their instructions in another than others, and prompts are not split over columns.
 """

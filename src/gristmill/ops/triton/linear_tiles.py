@@ -10,9 +10,10 @@ from torch import Tensor
 from gristmill.ops.triton.activation import swiglu_of
 from gristmill.ops.triton.common import cdiv, chained, follow
 from gristmill.ops.triton.quantized import (
+    FLOAT,
     INT8_ROWS,
     Q4_0,
-    Q8_0,
+    Q4_K,
     Matrix,
     first_columns,
     paired_tiles,
@@ -54,13 +55,16 @@ def add(parts: Tensor, w: Matrix, y: Tensor, gated: bool, limit: float) -> None:
 def _tile_sizes(n_tokens: int, w: Matrix) -> tuple[int, int, int]:
     """(tokens, rows, stored columns): larger ones do more with what they have read, as far as registers and shared
     memory hold them. But a Hopper multiplies fewer than 64 rows by instructions of single warps, for which it loads 8
-    bytes of int8 at once and not 2; beside more than 16 tokens these instructions are too slow."""
+    bytes of codes at once and not 2; beside more than 16 tokens these instructions are too slow."""
     wide = w.codes.dtype == torch.float32
     if n_tokens <= FEW or wide:
         few = min(FEW, max(16, triton.next_power_of_2(n_tokens)))
-        of_bytes = w.kind in (INT8_ROWS.value, Q8_0.value)
-        rows = _BLOCK_ROWS // 2 if of_bytes and few == 16 else _BLOCK_ROWS
-        return few, rows, 32 if w.two_in_a_byte else 64 if wide else 128
+        quantized = w.kind != FLOAT.value
+        if quantized and few == 16:
+            return few, 32, 128
+        if w.kind >= Q4_K.value:
+            return few, *((64, 64) if w.kind == Q4_K.value else (32, 32))
+        return few, _BLOCK_ROWS, 32 if w.two_in_a_byte else 64 if wide else 128
     return 128, 128, 32 if w.two_in_a_byte else 64
 
 

@@ -12,7 +12,7 @@ from gristmill.ops.triton.common import cdiv, chained, follow
 from gristmill.ops.triton.linear_tiles import FEW, finished, multiply_tiles
 from gristmill.ops.triton.linear_vector import blocks, multiply_vector
 from gristmill.ops.triton.moe_route import Routes, choose, route
-from gristmill.ops.triton.quantized import Matrix, scales_in_row
+from gristmill.ops.triton.quantized import INT8_ROWS, MXFP4, Q4_0, Q8_0, Matrix, codes_in_row, scales_in_row
 
 
 def moe(
@@ -67,7 +67,11 @@ def _each_expert(x: Tensor, w: Matrix, routes: Routes, n_shared: int) -> Tensor:
     y = torch.empty((routes.weights.numel(), w.rows), dtype=torch.float32, device=x.device)
     n_tiles = len(routes.tile_experts)
     block_t = len(routes.order) // n_tiles
-    block_rows, block_k, n_stages = (64, 128, 3) if block_t == 16 else (128, 64, 3 if w.scales is None else 4)
+    block_rows, block_k, n_stages = (
+        (64, 128, 3)
+        if block_t == 16
+        else (128, 64, 4 if w.kind in (INT8_ROWS.value, Q8_0.value, Q4_0.value, MXFP4.value) else 3)
+    )
     if w.two_in_a_byte or w.codes.dtype == torch.float32:
         block_k //= 2
     _expert_tiles[(cdiv(w.rows, block_rows), n_tiles)](
@@ -89,7 +93,7 @@ def _expert_gates(
     follow()
     i = tl.program_id(1)
     first = tl.load(chosen + i).to(tl.int64) * 2 * n_rows
-    codes += first * n_stored
+    codes += first * codes_in_row(n_stored, KIND)
     if scales is not None:
         scales += first * scales_in_row(n_stored, KIND)
     if bias is not None:
@@ -115,7 +119,7 @@ def _expert_sums(
     total = tl.zeros((R, 1), tl.float32)
     for i in range(N):
         first = tl.load(chosen + i).to(tl.int64) * n_rows
-        own_codes, own_scales, own_bias = codes + first * n_stored, scales, bias
+        own_codes, own_scales, own_bias = codes + first * codes_in_row(n_stored, KIND), scales, bias
         if scales is not None:
             own_scales = scales + first * scales_in_row(n_stored, KIND)
         if bias is not None:
@@ -153,7 +157,7 @@ def _expert_tiles(
         r = tl.program_id(0) * R + tl.arange(0, R)
         r_inside, a_inside = r < n_rows, a >= 0
         first = expert.to(tl.int64) * n_rows
-        codes += first * n_stored
+        codes += first * codes_in_row(n_stored, KIND)
         if scales is not None:
             scales += first * scales_in_row(n_stored, KIND)
         if bias is not None:

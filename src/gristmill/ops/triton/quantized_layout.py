@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
+import triton.language as tl
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -15,7 +16,7 @@ from gristmill.formats.dequantize import dequantize
 from gristmill.formats.qtypes import QType
 from gristmill.formats.quantize import quantize
 from gristmill.formats.quantize_rows import RowQuantizer
-from gristmill.ops.triton import quantized
+from gristmill.ops.triton import k_quants_layout, quantized
 from gristmill.ops.triton.quantized import GROUP, Matrix
 from gristmill.ops.triton.quantized_rows import quantize_rows
 
@@ -30,6 +31,11 @@ _KINDS = {
     QType.Q4_0: quantized.Q4_0,
     QType.MXFP4: quantized.MXFP4,
     QType.MXFP4_SPLIT: quantized.MXFP4,
+    QType.Q4_K: quantized.Q4_K,
+    QType.Q2_K: quantized.SIX_BITS,
+    QType.Q3_K: quantized.SIX_BITS,
+    QType.Q5_K: quantized.SIX_BITS,
+    QType.Q6_K: quantized.SIX_BITS,
 }
 
 
@@ -41,19 +47,21 @@ def has_kernel(weight: Weight) -> bool:
 def matrix_of(
     weights: Sequence[Weight], bias: NDArray[np.float32] | None, upload: Upload, quantizer: RowQuantizer
 ) -> Matrix:
-    """The weights' rows stacked in order. Weights of several types are kept as float32 if one of them is that, as
-    bfloat16 otherwise.
+    """The weights' rows stacked in order. K types that differ are kept as codes of six bits, number for number; other
+    weights of several types as float32 if one of them is that, as bfloat16 otherwise.
 
     quantizer  makes blocks of what has no kernel, and of floats that are to be blocks
     ValueError names a weight that cannot be quantized or is too large.
     """
-    weights = [_supported(weight, quantizer) for weight in weights]
-    kinds = {(weight.qtype, weight.quantize_to) for weight in weights}
-    if len(kinds) > 1:
-        kept = QType.F32 if QType.F32 in {qtype for qtype, _ in kinds} else QType.BF16
+    own_bits = _all_k_types(weights) or _one_type(weights)
+    weights = [_supported(weight, quantizer, own_bits) for weight in weights]
+    of_k_types = _all_k_types(weights)
+    if not of_k_types and not _one_type(weights):
+        kept = QType.F32 if any(weight.qtype is QType.F32 for weight in weights) else QType.BF16
         weights = [_as_float(weight, kept) for weight in weights]
-    parts = [_laid(weight, upload) for weight in weights]
     qtype = weights[0].quantize_to or weights[0].qtype
+    kind = quantized.SIX_BITS if of_k_types and not _one_type(weights) else _KINDS.get(qtype, quantized.FLOAT)
+    parts = [_laid(weight, upload, kind) for weight in weights]
     codes, scales = (_stacked([part[i] for part in parts]) for i in range(2))
     assert codes is not None
     name = weights[0].name
@@ -70,16 +78,27 @@ def matrix_of(
     on_device = None
     if bias is not None:
         on_device = upload(_bytes(bias.astype(np.float32))).view(torch.float32).reshape(codes.shape[:2])
-    kind = _KINDS.get(qtype, quantized.FLOAT).value
-    return Matrix(kind, codes, scales, on_device, weights[0].shape[-1])
+    return Matrix(kind.value, codes, scales, on_device, weights[0].shape[-1])
 
 
-def _supported(weight: Weight, quantizer: RowQuantizer) -> Weight:
-    """As a type with a kernel, but for floats that the device will make int8 of."""
+def _one_type(weights: Sequence[Weight]) -> bool:
+    return len({(weight.qtype, weight.quantize_to) for weight in weights}) == 1
+
+
+def _all_k_types(weights: Sequence[Weight]) -> bool:
+    return all(weight.qtype in k_quants_layout.TYPES and weight.quantize_to is None for weight in weights)
+
+
+def _supported(weight: Weight, quantizer: RowQuantizer, own_bits: bool) -> Weight:
+    """As a type with a kernel, but for floats that the device will make int8 of.
+
+    own_bits  K types are left as they are; otherwise they become Q8_0, as what they are stacked with may, too
+    """
     if weight.qtype is QType.Q8_GROUPS and not _groups_fit(weight):
         return _as_float(weight, QType.F32)
     target = weight.quantize_to
-    if target is QType.INT8_ROWS or (target is None and has_kernel(weight)):
+    kept = has_kernel(weight) and (own_bits or weight.qtype not in k_quants_layout.TYPES)
+    if target is QType.INT8_ROWS or (target is None and kept):
         return weight
     target = target or QType.Q8_0
     return Weight(weight.name, np.concatenate(list(quantizer.encode(weight, target))), target, weight.shape)
@@ -98,7 +117,7 @@ def _groups_fit(weight: Weight) -> bool:
     return weight.shape[-1] % GROUP == 0 and len(weight.data) // weight.scales.size % GROUP == 0
 
 
-def _laid(weight: Weight, upload: Upload) -> tuple[Tensor, Tensor | None]:
+def _laid(weight: Weight, upload: Upload, kind: tl.constexpr) -> tuple[Tensor, Tensor | None]:
     """(codes [E, rows, n_stored], scales [E, rows, ..])."""
     qtype, cols, n_experts = weight.qtype, weight.shape[-1], math.prod(weight.shape[:-2])
     order = None if weight.row_order is None else upload(_bytes(weight.row_order)).view(torch.int32)
@@ -121,7 +140,16 @@ def _laid(weight: Weight, upload: Upload) -> tuple[Tensor, Tensor | None]:
         nibbles = rows_of(raw, cols // GROUP, 16)
         neighbours = torch.stack((nibbles & 15, nibbles >> 4), dim=-1).flatten(-2)
         return _paired(neighbours), _even(rows_of(_scales(weight, upload), cols // GROUP))
-    blocks = rows_of(raw, cols // GROUP, qtype.block_bytes)
+    blocks = rows_of(raw, cols // qtype.block_size, qtype.block_bytes)
+    if kind == quantized.Q4_K:
+        return k_quants_layout.four_bits(blocks)
+    if kind == quantized.SIX_BITS:
+        try:
+            return k_quants_layout.six_bits(qtype, blocks)
+        except OverflowError:
+            raise ValueError(
+                f"tensor {weight.name}: a scale of its {qtype.label} blocks is too large for a card: use device cpu"
+            ) from None
     n_scale = 1 if qtype is QType.MXFP4 else 2
     scales, codes = blocks[..., :n_scale].contiguous(), blocks[..., n_scale:].contiguous()
     scales = scales.squeeze(-1) if n_scale == 1 else scales.view(torch.float16).squeeze(-1)

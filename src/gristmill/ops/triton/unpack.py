@@ -52,6 +52,27 @@ _INT8_WIDE = tl.constexpr(  # the last bits of 2^23's fraction, 128 more than th
 )
 _E2M1_NARROW, _E2M1_WIDE = (_pairs(*_E2M1, wide) for wide in (False, True))
 _MINUS_8_NARROW, _MINUS_8_WIDE = (_pairs(*_MINUS_8, wide) for wide in (False, True))
+
+
+def _above_one(prepare: str) -> tl.constexpr:
+    """PTX: bytes of registers a and b, which `prepare` makes, become the first byte of 1's fraction, and floats."""
+    parts = ["{.reg .b32 a, b, p, m; mov.b32 m, 0x3F000000;", prepare]
+    for j, register in enumerate("ab"):
+        parts += [f"prmt.b32 ${4 * j + i}, {register}, m, 0x7{i}44;" for i in range(4)]
+    return tl.constexpr("".join(parts) + "}")
+
+
+_FOUR_BITS = _above_one(  # the first bits of the fraction, and the last one of 1's exponent above them
+    "shl.b32 a, $8, 3; lop3.b32 a, a, 0x78787878, 0x80808080, 0xEA; shr.u32 b, $8, 1;"
+    "lop3.b32 b, b, 0x78787878, 0x80808080, 0xEA;"
+)
+_SIX_BITS = _above_one(
+    "shr.u32 p, $9, $10; shl.b32 a, p, 4; lop3.b32 a, $8, a, 0x0F0F0F0F, 0xE4;"
+    "lop3.b32 a, a, 0x3F3F3F3F, 0x80808080, 0xEA;"
+    "shr.u32 b, $8, 4; shl.b32 p, p, 2; lop3.b32 b, b, p, 0x0F0F0F0F, 0xE4;"
+    "lop3.b32 b, b, 0x3F3F3F3F, 0x80808080, 0xEA;"
+)
+_OUT_8_SHIFTED = tl.constexpr(",".join(["=r"] * 8 + ["r"] * 6))
 _OUT_2, _OUT_4, _OUT_8 = (tl.constexpr(",".join(["=r"] * n + ["r"])) for n in (2, 4, 8))
 
 
@@ -78,6 +99,30 @@ def four_bits(pairs, E2M1: tl.constexpr, TYPE: tl.constexpr):
     else:
         NARROW: tl.constexpr = _E2M1_NARROW if E2M1 else _MINUS_8_NARROW
         return tl.inline_asm_elementwise(NARROW, _OUT_4, [pairs], (tl.bfloat16, tl.bfloat16), True, 4)
+
+
+@triton.jit
+def four_bits_above_one(pairs):
+    """1 + c / 16 in float32, of the codes c that the low and the high bits of bytes hold: a sum of products with such
+    numbers, less the sum of what they are multiplied by, is that of codes, and takes no operation to make floats."""
+    if _INTERPRETED:
+        return 1 + (pairs & 15).to(tl.float32) / 16, 1 + (pairs >> 4).to(tl.float32) / 16
+    else:
+        return tl.inline_asm_elementwise(_FOUR_BITS, _OUT_8, [pairs], (tl.float32, tl.float32), True, 4)
+
+
+@triton.jit
+def six_bits_above_one(pairs, above, shift):
+    """1 + c / 128 in float32, of codes c in the low and the high bits of `pairs` and two more bits each of `above`: the
+    lowest ones of what is left when it is shifted by `shift`, int32 and the same for four neighbours."""
+    if _INTERPRETED:
+        bits = above >> shift.to(tl.uint8)
+        low, high = (pairs & 15) | (bits & 3) << 4, (pairs >> 4) | (bits >> 2 & 3) << 4
+        return 1 + low.to(tl.float32) / 128, 1 + high.to(tl.float32) / 128
+    else:
+        return tl.inline_asm_elementwise(
+            _SIX_BITS, _OUT_8_SHIFTED, [pairs, above, shift], (tl.float32, tl.float32), True, 4
+        )
 
 
 @triton.jit
