@@ -237,8 +237,8 @@ def test_what_is_refused(folder: Path, settings: dict[str, Any], message: str) -
 
 
 def test_types_without_a_kernel_are_said(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    build_decoder(open_checkpoint(checkpoint(folder, "llama-tiny-256", "Q4_K")), CudaOps())
-    assert "q4_k tensors re-quantized to q8_0, no kernel reads that type" in caplog.text
+    build_decoder(open_checkpoint(checkpoint(folder, "llama-tiny-256", "Q5_0")), CudaOps())
+    assert "q5_0 tensors re-quantized to q8_0, no kernel reads that type" in caplog.text
 
 
 @pytest.mark.parametrize("n", [0, 5, 10, 37])

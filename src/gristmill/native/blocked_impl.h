@@ -435,6 +435,13 @@ struct BlockedVisit {
     F acc[P][C];
     if (begin) partial.get<P, C>(first, column, acc);
     else clear<P, C>(acc);
+    // For so much of the stream, from p on and some KiB beyond.
+    auto ask_beyond = [&](const uint8_t* p, auto bytes) __attribute__((always_inline)) {
+      constexpr bool kNear = kSmall<T> || C > 1 || T::kWhole;  // others lose by it
+      constexpr int kAhead = T::kQuantBytes == 512 ? kAheadAsItLies : kAheadTakenApart;
+      if (kStreamsWait == Wait::Second || (kNear && kStreamsWait == Wait::First)) ask_for_stream<bytes, kAhead>(p);
+      else if (T::kAsk && (C > 2 || kStreamsWait != Wait::Nowhere)) ask_for<bytes, 2>(p, kAheadUnpacked);
+    };
     auto ask = [&]() __attribute__((always_inline)) {
       if (ahead.lines) {
         ahead.fetch();
@@ -442,11 +449,7 @@ struct BlockedVisit {
           for (int i = C / kTileColumns; i < 2 * C / kTileColumns; i++)  // the next tile's
             ask_for<sizeof(ActivationBlock), 3>(a.first + i * a.apart, 0);
       } else if constexpr (P == kGroup) {
-        constexpr int kBytes = (T::kQuantBytes + T::kScaleBytes) * kGroup;
-        constexpr bool kNear = !T::kHalves && (kSmall<T> || C > 1 || T::kWhole);  // others lose by it
-        constexpr int kAhead = T::kQuantBytes == 512 ? kAheadAsItLies : kAheadTakenApart;
-        if (kStreamsWait == Wait::Second || (kNear && kStreamsWait == Wait::First)) ask_for_stream<kBytes, kAhead>(at);
-        else if (T::kAsk && (C > 2 || kStreamsWait != Wait::Nowhere)) ask_for<kBytes, 2>(at, kAheadUnpacked);
+        ask_beyond(at, Index<(T::kQuantBytes + T::kScaleBytes) * kGroup>());
       }
     };
     auto next = [&]() __attribute__((always_inline)) { at += (T::kQuantBytes + T::kScaleBytes) * width, a.first++; };
@@ -465,6 +468,8 @@ struct BlockedVisit {
     } else {
       for (int b = begin; b < end; b += T::kShared) {
         const uint8_t* super = at - 64 * first + T::kSuperBytes * first;
+        if constexpr (P == kGroup)
+          if (!ahead.lines) ask_beyond(super, Index<T::kSuperBytes * kGroup>());
         F d[P], dmin[P];
 #pragma GCC unroll 8
         for (int p = 0; p < P; p++) T::read_super(super + T::kSuperBytes * p, d[p], dmin[p]);

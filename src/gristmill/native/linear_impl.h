@@ -132,7 +132,7 @@ class Behind {
   Behind() : ahead_{nullptr, 0}, end_(nullptr) {}
   bool asks() const { return end_; }
   void fetch() {
-    if (kWideTiles || ahead_.next < end_) ahead_.fetch();  // wide tiles are few: to count would take longer
+    if (ahead_.next < end_) ahead_.fetch();
   }
 
  private:
@@ -202,7 +202,7 @@ struct PlainVisit {
     const Column* x = columns.column + column;
     const bool ask = kStreamsWait != Wait::Nowhere && P == kGroup && columns.n <= kFloatColumns;
     for (int k = k_begin; k < k_end; k += T::kStep, q += T::kBytes * width) {
-      if (!kWideTiles && behind.asks()) behind.fetch();
+      if (behind.asks()) behind.fetch();
       else if (ask) ask_for_stream<T::kBytes * P>(q);
       auto add = [&](auto part) __attribute__((always_inline)) {
 #pragma GCC unroll 8
@@ -398,7 +398,7 @@ struct ShortenedVisit {
 };
 
 // With up to so many columns a group is one stream. More of them share what is taken apart: tiles of one panel, and as many
-// columns as there are accumulators for, where there are some.
+// columns as there are accumulators for, where there are some. With more than those it is taken apart once for all (TakenApart).
 constexpr int kStreamedColumns = kWideTiles ? 4 : kUnpackedTile / kGroup;
 
 template <int Most, class Visit>
@@ -413,6 +413,55 @@ inline void each_wide_tile(int width, int column, int n, Visit& visit) {
   }
 }
 
+// A group's columns as words of the type that they stand for, for tiles of which there are many: taken apart once for all of them,
+// they are multiplied where they lie, so many that they stay in the first-level cache.
+template <class T>
+class TakenApart {
+  using C = Code<T::kShortened>;
+
+ public:
+  static constexpr int kColumns = 16384 / (kGroup * C::kWordBytes) * C::kStepColumns;
+  TakenApart(const Matrix& w, const uint8_t* group, int width)
+      : group_(group), bases_(group + w.step_offset(width, w.n_steps())), width_(width) {}
+  // Columns begin .. end, in order; patches: from `begin` on.
+  const uint8_t* words(int begin, int end, Patches<C>& patches) {
+    const uint8_t* q = group_ + size_t(begin) / C::kColumns * C::kWords * C::kWordBytes * width_;
+    uint8_t* to = words_;
+    for (int k = begin; k < end; k += C::kColumns, to += (C::kWords + 1) * width_ * C::kWordBytes)
+      for (int p = 0; p < width_; p++, q += C::kWords * C::kWordBytes)
+        each_plain_word<C>(q, bases_ + C::kWordBytes * p, [&](int i, const uint8_t* word) __attribute__((always_inline)) {
+          std::memcpy(to + (i * width_ + p) * C::kWordBytes, word, C::kWordBytes);
+        });
+    patches.put_all(begin, end, [&](int k, int row) {
+      uint8_t* word = words_ + (k / C::kStepColumns * width_ + row / kLanes) * C::kWordBytes;
+      return word + sizeof(typename C::Lane) * C::lane(row % kLanes, k);
+    });
+    return words_;
+  }
+
+ private:
+  alignas(64) uint8_t words_[kColumns / C::kStepColumns * kGroup * C::kWordBytes];
+  const uint8_t *group_, *bases_;
+  int width_;
+};
+
+template <class T>
+void shortened_linear_of_many(const Matrix& w, const uint8_t* group, int panel, const Columns& columns, Partial& partial) {
+  using C = Code<T::kShortened>;
+  const int width = w.group_width(panel);
+  Patches<C> patches(w, group, width);
+  TakenApart<T> apart(w, group, width);
+  Passes passes;
+  each_tile<T::kTile, T::kMost>(width, 0, columns.n, passes);
+  for (int k = 0, end; k < w.cols; k = end) {
+    end = w.cols - k > apart.kColumns ? k + apart.kColumns : w.cols;
+    const uint8_t *steps = group + w.step_offset(width, k / C::kColumns), *next = group + w.step_offset(width, end / C::kColumns);
+    PlainVisit<T> visit{w, apart.words(k, end, patches), width, panel, k, end, columns, partial,
+                        Behind(steps, next, (end - k) / T::kStep * passes.n)};
+    each_tile<T::kTile, T::kMost>(width, 0, columns.n, visit);
+  }
+}
+
 template <class T>
 void shortened_linear(const Matrix& w, int matrix, int panel, int panel_end, const Columns& all) {
   using C = Code<T::kShortened>;
@@ -423,6 +472,12 @@ void shortened_linear(const Matrix& w, int matrix, int panel, int panel_end, con
     const uint8_t* bases = group + w.step_offset(width, w.n_steps());
     for (int column = 0; column < all.n; column += kColumnsAtOnce) {
       Columns columns = all.some(column, kColumnsAtOnce, 0);
+      if constexpr (kWideTiles) {
+        if (columns.n > kFloatTile) {
+          shortened_linear_of_many<T>(w, group, panel, columns, partial);
+          continue;
+        }
+      }
       const bool many = columns.n > kStreamedColumns;
       const int stretch = many ? kShortenedStretch : w.cols;
       Passes passes;
