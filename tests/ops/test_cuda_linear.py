@@ -165,6 +165,11 @@ def test_types_that_differ_are_stacked_as_floats() -> None:
     np.testing.assert_array_equal(off(rows(put(mixed), torch.arange(12, dtype=torch.int32, device=DEVICE))), expected)
     halves = put([random_weight(QType.Q8_0, (8, 64)), random_weight(QType.F16, (4, 64), 1)])
     assert halves.codes.dtype is torch.bfloat16
+    for qtype in (QType.Q4_K, QType.Q5_0):  # nothing is stored again on the way
+        mixed = [random_weight(qtype, (8, 256)), random_weight(QType.F32, (4, 256), 1)]
+        expected = np.concatenate([dequantize(weight) for weight in mixed])
+        numbers = off(rows(put(mixed), torch.arange(12, dtype=torch.int32, device=DEVICE)))
+        np.testing.assert_array_equal(numbers, expected)
 
 
 def test_k_types_that_differ_are_stacked_number_for_number() -> None:

@@ -47,12 +47,6 @@ def blocks(w: Matrix) -> tuple[int, int, int]:
 
 
 @triton.jit
-def lane_of(KIND: tl.constexpr, K: tl.constexpr):
-    """Neighbours in a row that one thread multiplies and adds before it looks at their scale."""
-    return 16 if KIND >= Q4_0 and K >= 1024 else 8
-
-
-@triton.jit
 def _vector(
     y, x, codes, scales, bias, n_rows, n_cols: tl.constexpr, n_stored: tl.constexpr, limit, KIND: tl.constexpr,
     R: tl.constexpr, K: tl.constexpr, GATED: tl.constexpr, LIMITED: tl.constexpr,
@@ -75,7 +69,7 @@ def multiply_vector(
     R: tl.constexpr, K: tl.constexpr, TWICE: tl.constexpr,
 ):  # fmt: skip
     """float32 [R] of rows r, and of rows n_rows + r if TWICE. The first weights are asked for before x is there."""
-    LANE: tl.constexpr = 16 if KIND >= Q4_0 and K >= 1024 else 8
+    LANE: tl.constexpr = 16 if KIND >= Q4_0 and K >= 1024 else 8  # neighbours whose scale one thread looks at once
     sums = tl.zeros((R, K // LANE), tl.float32)
     others = sums
     for k0 in tl.static_range(0, n_stored, K):

@@ -1,4 +1,4 @@
-"""Matrices as kernels read them: floats, int8 or 4 bits with scales, turned into floats a tile at a time.
+"""Matrices as kernels read them: floats, or codes of 8, 6 or 4 bits with scales, turned into floats a tile at a time.
 
 What is stored is what the file says, number for number; only its order in memory is the kernels' (see
 `quantized_layout`). E experts (1 where there are none), R rows, K columns.

@@ -47,20 +47,16 @@ def has_kernel(weight: Weight) -> bool:
 def matrix_of(
     weights: Sequence[Weight], bias: NDArray[np.float32] | None, upload: Upload, quantizer: RowQuantizer
 ) -> Matrix:
-    """The weights' rows stacked in order. K types that differ are kept as codes of six bits, number for number; other
-    weights of several types as float32 if one of them is that, as bfloat16 otherwise.
+    """The weights' rows stacked in order. K types that differ are kept as codes of six bits, number for number. Others
+    that differ are Q8_0 if that is what is kept of all that are no K types, float32 if one of them is that, and else
+    bfloat16.
 
     quantizer  makes blocks of what has no kernel, and of floats that are to be blocks
     ValueError names a weight that cannot be quantized or is too large.
     """
-    own_bits = _all_k_types(weights) or _one_type(weights)
-    weights = [_supported(weight, quantizer, own_bits) for weight in weights]
-    of_k_types = _all_k_types(weights)
-    if not of_k_types and not _one_type(weights):
-        kept = QType.F32 if any(weight.qtype is QType.F32 for weight in weights) else QType.BF16
-        weights = [_as_float(weight, kept) for weight in weights]
+    weights = _alike(weights, quantizer)
     qtype = weights[0].quantize_to or weights[0].qtype
-    kind = quantized.SIX_BITS if of_k_types and not _one_type(weights) else _KINDS.get(qtype, quantized.FLOAT)
+    kind = _KINDS.get(qtype, quantized.FLOAT) if _one_type(weights) else quantized.SIX_BITS
     parts = [_laid(weight, upload, kind) for weight in weights]
     codes, scales = (_stacked([part[i] for part in parts]) for i in range(2))
     assert codes is not None
@@ -81,26 +77,30 @@ def matrix_of(
     return Matrix(kind.value, codes, scales, on_device, weights[0].shape[-1])
 
 
+def _alike(weights: Sequence[Weight], quantizer: RowQuantizer) -> Sequence[Weight]:
+    """Of one type that has a kernel, but for floats that the device will make int8 of; or K types."""
+    weights = [weight if _groups_fit(weight) else _as_float(weight, QType.F32) for weight in weights]
+    if all(weight.qtype in k_quants_layout.TYPES and weight.quantize_to is None for weight in weights):
+        return weights
+    targets = {weight.quantize_to or (weight.qtype if has_kernel(weight) else QType.Q8_0) for weight in weights}
+    if targets <= {QType.Q8_0, *k_quants_layout.TYPES}:
+        return [_encoded(weight, QType.Q8_0, quantizer) for weight in weights]
+    if not _one_type(weights):
+        kept = QType.F32 if any(weight.qtype is QType.F32 for weight in weights) else QType.BF16
+        return [_as_float(weight, kept) for weight in weights]
+    target = weights[0].quantize_to
+    if target is None or target is QType.INT8_ROWS:
+        return weights
+    return [_encoded(weight, target, quantizer) for weight in weights]
+
+
 def _one_type(weights: Sequence[Weight]) -> bool:
     return len({(weight.qtype, weight.quantize_to) for weight in weights}) == 1
 
 
-def _all_k_types(weights: Sequence[Weight]) -> bool:
-    return all(weight.qtype in k_quants_layout.TYPES and weight.quantize_to is None for weight in weights)
-
-
-def _supported(weight: Weight, quantizer: RowQuantizer, own_bits: bool) -> Weight:
-    """As a type with a kernel, but for floats that the device will make int8 of.
-
-    own_bits  K types are left as they are; otherwise they become Q8_0, as what they are stacked with may, too
-    """
-    if weight.qtype is QType.Q8_GROUPS and not _groups_fit(weight):
-        return _as_float(weight, QType.F32)
-    target = weight.quantize_to
-    kept = has_kernel(weight) and (own_bits or weight.qtype not in k_quants_layout.TYPES)
-    if target is QType.INT8_ROWS or (target is None and kept):
+def _encoded(weight: Weight, target: QType, quantizer: RowQuantizer) -> Weight:
+    if weight.qtype is target:
         return weight
-    target = target or QType.Q8_0
     return Weight(weight.name, np.concatenate(list(quantizer.encode(weight, target))), target, weight.shape)
 
 
@@ -113,6 +113,9 @@ def _as_float(weight: Weight, qtype: QType) -> Weight:
 
 
 def _groups_fit(weight: Weight) -> bool:
+    """Whether those of Q8_GROUPS are whole groups of the kernels'."""
+    if weight.qtype is not QType.Q8_GROUPS:
+        return True
     assert weight.scales is not None
     return weight.shape[-1] % GROUP == 0 and len(weight.data) // weight.scales.size % GROUP == 0
 
