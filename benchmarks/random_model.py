@@ -1,5 +1,8 @@
 """Write a model with random weights and the dimensions of a published one, to measure speed without downloading it.
 
+Numbers repeat after some millions, and so do rows of the vocabulary: dozens of tokens have exactly equal logits, of
+which greedy choices take the lowest id here and some other in llama.cpp.
+
 python benchmarks/random_model.py qwen3-0.6b --type q8_0 --vocab vocab.gguf -o qwen3.gguf
 python benchmarks/random_model.py gpt-oss-20b --type mxfp4 --vocab o200k_base.tiktoken.gz -o gpt-oss.gguf
 python benchmarks/random_model.py llama2c-110m --type q8_0 -o 110m.bin
