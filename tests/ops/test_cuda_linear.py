@@ -21,6 +21,7 @@ from gristmill.ops.reference import ReferenceOps
 from gristmill.ops.triton import k_quants_layout, linear_prompt
 from gristmill.ops.triton.common import INTERPRETED
 from gristmill.ops.triton.linear import gated_linear, linear
+from gristmill.ops.triton.linear_vector import blocks
 from gristmill.ops.triton.quantized import Q8_0, SIX_BITS, Matrix, rows
 from gristmill.ops.triton.quantized_layout import has_kernel, matrix_of
 
@@ -105,6 +106,18 @@ def test_sums_split_over_columns(qtype: QType) -> None:
     for n_tokens in (1, 3):
         x = rng.normal(size=(n_tokens, cols)).astype(np.float32)
         assert worst(linear(on(x), put([weight])), REFERENCE.linear(x, REFERENCE.put([weight]))) < exact(qtype)
+
+
+@pytest.mark.parametrize("qtype", [QType.Q4_0, QType.MXFP4, QType.Q4_K, QType.Q6_K], ids=lambda q: q.label)
+def test_long_rows_of_two_codes_a_byte(qtype: QType) -> None:
+    """Of which a thread has 16 bytes at once, as in published models; and gates beside."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(1, 4096)).astype(np.float32)
+    gate, up = random_weight(qtype, (70, 4096), 1), random_weight(qtype, (70, 4096), 2)
+    assert blocks(put([gate]))[1] == 1024
+    assert worst(linear(on(x), put([gate])), REFERENCE.linear(x, REFERENCE.put([gate]))) < exact(qtype)
+    expected = REFERENCE.gated_linear(x, REFERENCE.put([gate, up]), 0.0)
+    assert worst(gated_linear(on(x), put([gate, up]), 0.0, torch.float32), expected) < 3 * exact(qtype)
 
 
 def test_activations_of_bfloat16() -> None:

@@ -435,7 +435,7 @@ struct BlockedVisit {
     F acc[P][C];
     if (begin) partial.get<P, C>(first, column, acc);
     else clear<P, C>(acc);
-    // For so much of the stream, from p on and some KiB beyond.
+    // Asks for so much of the stream, some KiB beyond p.
     auto ask_beyond = [&](const uint8_t* p, auto bytes) __attribute__((always_inline)) {
       constexpr bool kNear = kSmall<T> || C > 1 || T::kWhole;  // others lose by it
       constexpr int kAhead = T::kQuantBytes == 512 ? kAheadAsItLies : kAheadTakenApart;

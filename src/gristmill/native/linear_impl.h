@@ -319,6 +319,23 @@ class Patches {
   const uint8_t* next_;
 };
 
+// A group's words of columns begin .. end, whose steps are at q, as those that they stand for, which lie at `words` as a plain
+// group's do. patches: from `begin` on; after: called after each step.
+template <class C, class After>
+GRISTMILL_INLINE void take_apart(const uint8_t* q, const uint8_t* bases, int width, int begin, int end, Patches<C>& patches,
+                                 uint8_t* words, After after) {
+  uint8_t* to = words;
+  for (int k = begin; k < end; k += C::kColumns, to += (C::kWords + 1) * width * C::kWordBytes, after())
+    for (int p = 0; p < width; p++, q += C::kWords * C::kWordBytes)
+      each_plain_word<C>(q, bases + C::kWordBytes * p, [&](int i, const uint8_t* word) __attribute__((always_inline)) {
+        std::memcpy(to + (i * width + p) * C::kWordBytes, word, C::kWordBytes);
+      });
+  patches.put_all(begin, end, [&](int k, int row) {
+    uint8_t* word = words + (k / C::kStepColumns * width + row / kLanes) * C::kWordBytes;
+    return word + sizeof(typename C::Lane) * C::lane(row % kLanes, k);
+  });
+}
+
 // Written out, since gcc gives up unrolling loops as large as these bodies, and then keeps what they index in memory.
 template <int N, class Body>
 GRISTMILL_INLINE void each_index(Body body) {
@@ -398,7 +415,7 @@ struct ShortenedVisit {
 };
 
 // With up to so many columns a group is one stream. More of them share what is taken apart: tiles of one panel, and as many
-// columns as there are accumulators for, where there are some. With more than those it is taken apart once for all (TakenApart).
+// columns as there are accumulators for, where there are some. With more than those it is taken apart once for all.
 constexpr int kStreamedColumns = kWideTiles ? 4 : kUnpackedTile / kGroup;
 
 template <int Most, class Visit>
@@ -413,51 +430,22 @@ inline void each_wide_tile(int width, int column, int n, Visit& visit) {
   }
 }
 
-// A group's columns as words of the type that they stand for, for tiles of which there are many: taken apart once for all of them,
-// they are multiplied where they lie, so many that they stay in the first-level cache.
-template <class T>
-class TakenApart {
-  using C = Code<T::kShortened>;
-
- public:
-  static constexpr int kColumns = 16384 / (kGroup * C::kWordBytes) * C::kStepColumns;
-  TakenApart(const Matrix& w, const uint8_t* group, int width)
-      : group_(group), bases_(group + w.step_offset(width, w.n_steps())), width_(width) {}
-  // Columns begin .. end, in order; patches: from `begin` on.
-  const uint8_t* words(int begin, int end, Patches<C>& patches) {
-    const uint8_t* q = group_ + size_t(begin) / C::kColumns * C::kWords * C::kWordBytes * width_;
-    uint8_t* to = words_;
-    for (int k = begin; k < end; k += C::kColumns, to += (C::kWords + 1) * width_ * C::kWordBytes)
-      for (int p = 0; p < width_; p++, q += C::kWords * C::kWordBytes)
-        each_plain_word<C>(q, bases_ + C::kWordBytes * p, [&](int i, const uint8_t* word) __attribute__((always_inline)) {
-          std::memcpy(to + (i * width_ + p) * C::kWordBytes, word, C::kWordBytes);
-        });
-    patches.put_all(begin, end, [&](int k, int row) {
-      uint8_t* word = words_ + (k / C::kStepColumns * width_ + row / kLanes) * C::kWordBytes;
-      return word + sizeof(typename C::Lane) * C::lane(row % kLanes, k);
-    });
-    return words_;
-  }
-
- private:
-  alignas(64) uint8_t words_[kColumns / C::kStepColumns * kGroup * C::kWordBytes];
-  const uint8_t *group_, *bases_;
-  int width_;
-};
-
+// With more columns than one tile has a group is taken apart once for all of them, so much of it at a time that it stays in the
+// first-level cache, and multiplied there.
 template <class T>
 void shortened_linear_of_many(const Matrix& w, const uint8_t* group, int panel, const Columns& columns, Partial& partial) {
   using C = Code<T::kShortened>;
+  constexpr int kBytes = 16384, kColumns = kBytes / (kGroup * C::kWordBytes) * C::kStepColumns;
+  alignas(64) uint8_t words[kBytes];
   const int width = w.group_width(panel);
   Patches<C> patches(w, group, width);
-  TakenApart<T> apart(w, group, width);
   Passes passes;
   each_tile<T::kTile, T::kMost>(width, 0, columns.n, passes);
   for (int k = 0, end; k < w.cols; k = end) {
-    end = w.cols - k > apart.kColumns ? k + apart.kColumns : w.cols;
+    end = w.cols - k > kColumns ? k + kColumns : w.cols;
     const uint8_t *steps = group + w.step_offset(width, k / C::kColumns), *next = group + w.step_offset(width, end / C::kColumns);
-    PlainVisit<T> visit{w, apart.words(k, end, patches), width, panel, k, end, columns, partial,
-                        Behind(steps, next, (end - k) / T::kStep * passes.n)};
+    take_apart<C>(steps, group + w.step_offset(width, w.n_steps()), width, k, end, patches, words, [] {});
+    PlainVisit<T> visit{w, words, width, panel, k, end, columns, partial, Behind(steps, next, (end - k) / T::kStep * passes.n)};
     each_tile<T::kTile, T::kMost>(width, 0, columns.n, visit);
   }
 }

@@ -74,20 +74,13 @@ class ShortenedPairs {
   void restart() { patches_ = all_; }
   // Of columns begin .. end, in order.
   const uint8_t* words(int begin, int end, Asking<0>& asking) {
-    constexpr int kBytes = C::kWords * C::kWordBytes;
-    const uint8_t* q = group_ + size_t(begin) / C::kColumns * kBytes * Width;
-    auto* to = words_;
-    for (int k = begin; k < end; k += C::kColumns, to += C::kWords + 1, asking.take())
-      for (int p = 0; p < Width; p++, q += kBytes)
-        each_plain_word<C>(q, bases_ + C::kWordBytes * p, [&](int i, const uint8_t* word) __attribute__((always_inline)) {
-          std::memcpy(to[i][p], word, C::kWordBytes);
-        });
-    patches_.put_all(begin, end, [&](int k, int row) { return words_[k / 2][row / kLanes] + C::lane(row % kLanes, k) * 2; });
-    return words_[0][0];
+    const uint8_t* q = group_ + size_t(begin) / C::kColumns * C::kWords * C::kWordBytes * Width;
+    take_apart<C>(q, bases_, Width, begin, end, patches_, words_, [&] { asking.take(); });
+    return words_;
   }
 
  private:
-  alignas(64) uint8_t words_[kPairStretch / 2][Width][64];
+  alignas(64) uint8_t words_[kPairStretch / 2 * Width * 64];
   const uint8_t *group_, *bases_;
   Patches<C> all_, patches_;
 };
