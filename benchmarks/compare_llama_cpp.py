@@ -151,8 +151,9 @@ def _batch_label(n: int) -> str:
 
 
 def warm(job: Job) -> None:
-    """The file into the page cache."""
-    llama_start(job)
+    """The file into the page cache, gristmill's sources compiled."""
+    llama_start(job, run)
+    gristmill_start(job, run)
 
 
 def numbers(low: int) -> Callable[[str], tuple[int, ...]]:
