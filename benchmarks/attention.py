@@ -20,7 +20,6 @@ from gristmill.ops.interface import BLOCK_SIZE
 from gristmill.types import Batch
 
 CACHE_BYTES = 128 << 20
-NUMBER_BYTES = {"f16": 2.0, "f32": 4.0, "q8_0": 34 / 32}
 
 
 def batch_of(n_sequences: int, depth: int, n_new: int) -> Batch:
@@ -43,7 +42,7 @@ class Case:
         heads, kv_heads, head_dim = shape
         n_sequences, depth, n_new = sizes
         n_tokens = n_sequences * (depth + n_new)
-        self.kv_bytes = n_tokens * kv_heads * head_dim * 2 * NUMBER_BYTES[kv_type]
+        self.kv_bytes = n_tokens * ops.kv_block_bytes(kv_heads, head_dim, kv_type) / BLOCK_SIZE
         keys = n_sequences * sum(range(depth + 1, depth + n_new + 1))
         self.flop = 4.0 * keys * heads * head_dim
         self.decode = n_new == 1

@@ -150,7 +150,7 @@ def served(
     """
     context = n_prompt + n_output
     before, start = allocated_bytes(), time.perf_counter()
-    kv_plan = plan(decoder.config, kv_type, context, n, ops.step_tokens, ops.spare_memory())
+    kv_plan = plan(ops, decoder.config, kv_type, context, n, ops.step_tokens, ops.spare_memory())
     engine = Engine(decoder, ops, EngineSettings(context, n, step_tokens=ops.step_tokens), kv_plan, kv_type)
     warmed = time.perf_counter() - start
     _say_memory(kv_plan, before, warmed, report)

@@ -39,7 +39,7 @@ def child(model: str, threads: int | None) -> None:
     decoder = llm.build(checkpoint, ops)
     ends.append(time.perf_counter())
     context = llm.pick_context(decoder.config, None)
-    kv_plan = llm.plan(decoder.config, "f16", context, 1, ops.step_tokens, llm.spare_memory(0))
+    kv_plan = llm.plan(ops, decoder.config, "f16", context, 1, ops.step_tokens, llm.spare_memory(0))
     engine = llm.Engine(decoder, ops, llm.EngineSettings(context, 1, eos_ids=tokenizer.eos_ids), kv_plan, "f16")
     ends.append(time.perf_counter())
     events: SimpleQueue[object] = SimpleQueue()

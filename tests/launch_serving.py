@@ -84,7 +84,7 @@ def main() -> None:
         ops = CudaOps(device=torch.device("cpu"))
         decoder = build(open_checkpoint(Path(name)), ops)
         settings = EngineSettings(CONTEXT, SLOTS, speculate=4)
-        sizes = plan(decoder.config, "f16", CONTEXT, SLOTS, settings.step_tokens, 1 << 30)
+        sizes = plan(ops, decoder.config, "f16", CONTEXT, SLOTS, settings.step_tokens, 1 << 30)
         seen.clear()
         engine = Engine(decoder, ops, settings, sizes, "f16", lambda _: Anything())
         warmed = set(seen)

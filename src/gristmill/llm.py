@@ -144,7 +144,7 @@ class LLM:
         on_card = device == "cuda"
         budget = kv_budget if kv_budget is not None else spare_memory(max(0, n_bytes - memory.n_cleared))
         if not on_card:  # before the weights take their time
-            kv_plan = plan(config, kv_type, *sizes, budget, draft_config)
+            kv_plan = plan(self._ops, config, kv_type, *sizes, budget, draft_config)
         with ThreadPoolExecutor(1) as beside:
             reading = beside.submit(ModelText, checkpoint, tokenizer, chat_template)
             decoder = build(checkpoint, self._ops, _unless_failed(reading, progress), target)
@@ -152,7 +152,7 @@ class LLM:
             self._text = reading.result()
         if on_card:
             budget = kv_budget if kv_budget is not None else spare_on_card(self._ops)
-            kv_plan = plan(config, kv_type, *sizes, budget, draft_config)
+            kv_plan = plan(self._ops, config, kv_type, *sizes, budget, draft_config)
         self.model_path = path
         self.model_name = name_of(model, path)
         self.config: ModelConfig = config

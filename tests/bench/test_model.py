@@ -49,7 +49,7 @@ def test_without_depth_it_generates_what_the_engine_does(tmp_path: Path) -> None
 
 def test_the_last_layer_is_counted_for_rows_with_logits(tmp_path: Path) -> None:
     decoder = build(open_checkpoint(small_model.write_model(tmp_path / "tiny.bin")), CpuOps(1))
-    m, cost = small_model, model_cost(decoder, "f32")
+    m, cost = small_model, model_cost(CpuOps(1), decoder, "f32")
     qkv = m.DIM * (m.DIM + 2 * m.DIM * m.KV_HEADS // m.HEADS)
     after_attention = m.DIM * m.DIM + 3 * m.DIM * m.HIDDEN
     attention = m.LAYERS * 2 * m.DIM * (1 + 2 + 3 + 4 + 5)  # scores and values

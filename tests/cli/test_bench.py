@@ -144,7 +144,7 @@ def test_model_on_a_card(model: str, interpreted: dict[str, str]) -> None:
     dim, hidden, layers, vocab = small_model.DIM, small_model.HIDDEN, small_model.LAYERS, small_model.VOCAB
     kv = dim * small_model.KV_HEADS // small_model.HEADS
     weights = 4 * (layers * (2 * dim * dim + 2 * dim * kv + 3 * dim * hidden) + vocab * dim)
-    cache = 2 * (6 + 7) / 2 * layers * small_model.KV_HEADS * (8 + 16) * 2  # counted as the processor keeps it
+    cache = 2 * (6 + 7) / 2 * layers * small_model.KV_HEADS * (8 + 8) * 2
     assert rows[1]["gb_per_s"] / rows[1]["tokens_per_s"] * 1e9 == pytest.approx((weights + cache) / 2)
     table = run(*common, "-p", "0", "-n", "1", env=interpreted).stdout
     for word in ("of copy", "of cuBLAS", "each kernel of a step costs"):

@@ -49,7 +49,10 @@ class Shape:
         return (self.heads + 2 * self.kv_heads) * self.head_dim
 
 
-SHAPES = (Shape(4, 4, 20), Shape(8, 1, 64), Shape(6, 2, 24), Shape(5, 5, 128), Shape(80, 2, 16), Shape(6, 1, 96))
+SHAPES = (
+    *(Shape(4, 4, 20), Shape(8, 1, 64), Shape(6, 2, 24), Shape(5, 5, 128), Shape(80, 2, 16), Shape(6, 1, 96)),
+    *(Shape(6, 2, 192), Shape(4, 1, 256)),
+)
 CASES = [(t, s) for t in KV_TYPES for s in SHAPES if t != "q8_0" or s.head_dim % 32 == 0]
 
 
@@ -102,9 +105,10 @@ def test_attention(cpu: CpuOps, kv_type: str, shape: Shape, step: str, window: i
 
 @pytest.mark.parametrize("kv_type", KV_TYPES)
 @pytest.mark.parametrize("step", STEPS)
-def test_attention_never_reads_what_no_one_wrote(cpu: CpuOps, kv_type: str, step: str) -> None:
+@pytest.mark.parametrize("head_dim", [32, 64])
+def test_attention_never_reads_what_no_one_wrote(cpu: CpuOps, kv_type: str, step: str, head_dim: int) -> None:
     """Blocks beyond a sequence, and positions after its last one, may hold anything: here NaN."""
-    shape, batch = Shape(4, 2, 32), batch_of(STEPS[step], N_BLOCKS)
+    shape, batch = Shape(4, 2, head_dim), batch_of(STEPS[step], N_BLOCKS)
     q = queries(shape, len(batch.positions))
     clean, poisoned = (filled(cpu, shape, kv_type, batch, fill) for fill in (0, 0xFF))
     for window in (0, 19):
@@ -213,18 +217,44 @@ def test_queries_stored_on_the_way_are_nowhere_else(cpu: CpuOps) -> None:
     assert (read == 1).all()
 
 
-def test_one_key_gives_its_value(cpu: CpuOps) -> None:
+@pytest.mark.parametrize("head_dim", [96, 128])
+def test_one_key_gives_its_value(cpu: CpuOps, head_dim: int) -> None:
     """What is stored comes back: with a window of 1 the output is the value, exactly where its bits fit the cache."""
-    shape, batch = Shape(2, 2, 96), batch_of([(0, 40)], 4)
+    shape, batch = Shape(2, 2, head_dim), batch_of([(0, 40)], 4)
     qkv = (np.random.default_rng(3).integers(-128, 128, (40, shape.width)) / 64).astype(np.float32)
     qkv[:, ::32] = 127 / 64  # the largest of each block, so that int8 too is exact
     qkv = np.maximum(qkv, np.float32(-127 / 64))
     for kv_type in KV_TYPES:
-        kv = cpu.kv_layers(1, 4, 2, 96, kv_type)[0]
+        kv = cpu.kv_layers(1, 4, 2, head_dim, kv_type)[0]
         kv.fill(0xFF)
         store(cpu, shape, kv, qkv, batch.slots[0])
         y = cpu.attention(queries(shape, 40), kv, batch, batch.block_tables[0], 1, None)
-        np.testing.assert_array_equal(y, qkv[:, -192:])
+        values = qkv[:, -2 * head_dim :]
+        np.testing.assert_array_equal(y[values != 0], values[values != 0])
+        assert np.abs(y[values == 0]).max() <= 2.0**-15  # a 2^16th of the largest
+
+
+@pytest.mark.parametrize("head_dim", [64, 128])
+def test_numbers_of_every_size_fit_a_cache_of_16_bits(cpu: CpuOps, head_dim: int) -> None:
+    """A value comes back to bfloat16's 8 bits, and where it is less than a 2^16th of its head's largest to that; of
+    float16's, which end at 2^-24, likewise. Keys are as exact."""
+    shape, batch, rng = Shape(2, 2, head_dim), batch_of([(0, 40)], 4), np.random.default_rng(8)
+    values = rng.normal(size=(40, 2, head_dim)) * 2.0 ** rng.integers(-18, 6, (40, 2, head_dim))
+    values[3] = 0  # a head of nothing
+    values[5, :, 1:] = 0
+    keys = rng.normal(size=(40, 2, head_dim)) * 2.0 ** rng.integers(-12, 1, (40, 2, head_dim))
+    both = (np.zeros((40, 2 * head_dim)), keys.reshape(40, -1), values.reshape(40, -1))
+    qkv = np.concatenate(both, axis=1).astype(np.float32)
+    kv, exact = (ops.kv_layers(1, 4, 2, head_dim, t)[0] for ops, t in ((cpu, "f16"), (REFERENCE, "f32")))
+    store(cpu, shape, kv, qkv, batch.slots[0])
+    store(REFERENCE, shape, exact, qkv, batch.slots[0])
+    q, tables = queries(shape, 40), batch.block_tables[0]
+    y = cpu.attention(q, kv, batch, tables, 1, None).reshape(values.shape)
+    smallest = np.maximum(np.abs(values).max(axis=2, keepdims=True) * 1.02 * 2.0**-16, 2.0**-24)
+    assert (np.abs(y - values) <= np.maximum(np.abs(values) * 2.0**-8, smallest)).all()
+    assert not y[3].any()
+    scores = [ops.attention(q, c, batch, tables, 0, None) for ops, c in ((cpu, kv), (REFERENCE, exact))]
+    np.testing.assert_allclose(scores[0], scores[1], atol=2e-2 * np.abs(values).max())
 
 
 def test_a_wrong_argument_is_an_error_and_not_a_crash(cpu: CpuOps) -> None:
@@ -261,10 +291,12 @@ def test_layers_side_by_side_do_not_touch_one_another(cpu: CpuOps, kv_type: str,
         np.testing.assert_array_equal(y, expected)
 
 
-def test_q8_0_halves_the_memory(cpu: CpuOps) -> None:
-    sizes = {kv_type: cpu.kv_layers(1, 64, 2, 64, kv_type)[0].n_bytes for kv_type in KV_TYPES}
-    assert sizes["f32"] == 2 * sizes["f16"]
-    assert sizes["q8_0"] <= 0.54 * sizes["f16"]
+def test_types_take_as_much_memory_as_they_say(cpu: CpuOps) -> None:
+    for head_dim in (96, 128):
+        sizes = {kv_type: cpu.kv_layers(1, 64, 2, head_dim, kv_type)[0].n_bytes for kv_type in KV_TYPES}
+        shortened = cpu.isa in ("amx", "avx512bf16") and head_dim == 128
+        assert sizes["f16"] == sizes["f32"] * (12 + 64 * 8 / (16 * head_dim) if shortened else 16) / 32
+        assert sizes["q8_0"] <= 0.54 * sizes["f32"] / 2
 
 
 def test_rope_angles(cpu: CpuOps) -> None:

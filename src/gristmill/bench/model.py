@@ -99,7 +99,7 @@ def plan(
     return cases
 
 
-def model_cost(decoder: Decoder, kv_type: str) -> ModelCost:
+def model_cost(ops: Ops, decoder: Decoder, kv_type: str) -> ModelCost:
     """The decoder's dimensions, with the bytes that its packed weights take."""
     c = decoder.config
     n_active = c.moe.n_active if c.moe else 1
@@ -114,7 +114,7 @@ def model_cost(decoder: Decoder, kv_type: str) -> ModelCost:
     *others, last = decoder.layers
     linears = [cost(layer.qkv) for layer in decoder.layers] + [w for layer in others for w in after_attention(layer)]
     ends = (*after_attention(last), cost(decoder.head))
-    kv_bytes = block_bytes(c, kv_type) // BLOCK_SIZE // c.n_layers
+    kv_bytes = block_bytes(ops, c, kv_type) // BLOCK_SIZE // c.n_layers
     return ModelCost(tuple(linears), ends, c.windows, c.n_heads, c.head_dim, kv_bytes)
 
 
@@ -159,15 +159,16 @@ class ModelBench:
         for case in cases:
             _check_context(case, decoder.config)
         n_blocks = max(case.batch * _blocks(case) for case in cases)
-        _check_memory(n_blocks * block_bytes(decoder.config, kv_type), _available() if memory is None else memory)
+        self._ops = {count: ops_of(count) for count in {case.threads for case in cases}}
+        ops = next(iter(self._ops.values()))
+        _check_memory(n_blocks * block_bytes(ops, decoder.config, kv_type), _available() if memory is None else memory)
         self._decoder = decoder
         self._machine = machine
-        self._cost = model_cost(decoder, kv_type)
+        self._cost = model_cost(ops, decoder, kv_type)
         self._arithmetic = main_arithmetic(decoder)
-        self._ops = {count: ops_of(count) for count in {case.threads for case in cases}}
         self._n_groups = len(windows_of(decoder.config))
         n_blocks_of = [n_blocks] * self._n_groups
-        self._kv = allocate(next(iter(self._ops.values())), decoder.config, n_blocks_of, kv_type)
+        self._kv = allocate(ops, decoder.config, n_blocks_of, kv_type)
         _fill(self._kv)
         self._runners = {count: Runner(decoder, ops, self._kv) for count, ops in self._ops.items()}
 

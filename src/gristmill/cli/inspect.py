@@ -21,7 +21,7 @@ from gristmill.kv.cache import block_bytes
 from gristmill.llm import pick_context
 from gristmill.models.build import bytes_as_loaded, stored_bytes
 from gristmill.models.hyperparameters import read_config
-from gristmill.ops.cpu import N_EXACT
+from gristmill.ops.cpu import N_EXACT, CpuOps
 from gristmill.ops.interface import BLOCK_SIZE
 from gristmill.types import ModelConfig
 
@@ -85,7 +85,7 @@ def describe(
 
 
 def _memory(config: ModelConfig, weights: int, context: int, slots: int, kv_type: str) -> dict[str, Any]:
-    kv = -(-context // BLOCK_SIZE) * block_bytes(config, kv_type) * slots
+    kv = -(-context // BLOCK_SIZE) * block_bytes(CpuOps(1), config, kv_type) * slots
     return {"context": context, "slots": slots, "weights_bytes": weights, "kv_bytes": kv, "total_bytes": weights + kv}
 
 

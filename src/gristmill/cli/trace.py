@@ -19,7 +19,7 @@ from gristmill.hub.store import locate
 from gristmill.kv.cache import KvPlan, check_type, plan, windows_of
 from gristmill.llm import pick_backend, spare_memory
 from gristmill.models.decoder import Decoder
-from gristmill.ops.interface import STEP_TOKENS
+from gristmill.ops.interface import STEP_TOKENS, Ops
 from gristmill.tokenizer.interface import MissingTokenizerError, Tokenizer
 from gristmill.tokenizer.load import load_tokenizer
 from gristmill.tracing import picture as pictures
@@ -162,7 +162,7 @@ def trace(
     if timeline:
         n_tokens = _ANSWER if max_tokens is None else max_tokens
         slots = min(slots, len(encoded), step_tokens)
-        kv_plan = _plan(decoder, kv_type, max(map(len, encoded)) + n_tokens, slots, step_tokens, blocks)
+        kv_plan = _plan(ops, decoder, kv_type, max(map(len, encoded)) + n_tokens, slots, step_tokens, blocks)
         done = timelines.run(
             decoder, ops, kv_plan, kv_type, encoded, n_tokens, eos_ids, max_sequences=slots, step_tokens=step_tokens
         )
@@ -210,10 +210,12 @@ def _parse_ids(text: str) -> list[int]:
         raise click.UsageError(f"--prompt-ids must be numbers with commas between, not {text!r}") from None
 
 
-def _plan(decoder: Decoder, kv_type: str, context: int, slots: int, step_tokens: int, blocks: int | None) -> KvPlan:
+def _plan(
+    ops: Ops, decoder: Decoder, kv_type: str, context: int, slots: int, step_tokens: int, blocks: int | None
+) -> KvPlan:
     """A cache of so many blocks, or with room for all."""
     if blocks is None:
-        return plan(decoder.config, kv_type, context, slots, step_tokens, spare_memory(0))
+        return plan(ops, decoder.config, kv_type, context, slots, step_tokens, spare_memory(0))
     windows = windows_of(decoder.config)
     return KvPlan(windows, (blocks,) * len(windows), 0)
 

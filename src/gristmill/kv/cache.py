@@ -24,12 +24,10 @@ def windows_of(config: ModelConfig) -> tuple[int, ...]:
     return tuple(sorted(set(config.windows)))
 
 
-def block_bytes(config: ModelConfig, kv_type: str, window: int | None = None) -> int:
+def block_bytes(ops: Ops, config: ModelConfig, kv_type: str, window: int | None = None) -> int:
     """Bytes of one block of 16 positions over all layers, or over those with this window."""
-    widths = {"f16": 2 * BLOCK_SIZE, "f32": 4 * BLOCK_SIZE, "q8_0": BLOCK_SIZE + BLOCK_SIZE // 16}
-    v_dim = -(-config.head_dim // 16) * 16
     n_layers = config.n_layers if window is None else config.windows.count(window)
-    return n_layers * config.n_kv_heads * (config.head_dim + v_dim) * widths[kv_type]
+    return n_layers * ops.kv_block_bytes(config.n_kv_heads, config.head_dim, kv_type)
 
 
 def check_type(config: ModelConfig, kv_type: str) -> None:
@@ -52,6 +50,7 @@ class KvPlan:
 
 
 def plan(
+    ops: Ops,
     config: ModelConfig,
     kv_type: str,
     max_context: int,
@@ -79,8 +78,8 @@ def plan(
 
     for n in range(n_sequences, 0, -1):
         n_blocks = tuple(blocks(window, n) for window in windows)
-        n_bytes = sum(block_bytes(config, kv_type, w) * b for w, b in zip(windows, n_blocks, strict=True))
-        n_bytes += block_bytes(draft, kv_type) * n_blocks[0] if draft is not None else 0
+        n_bytes = sum(block_bytes(ops, config, kv_type, w) * b for w, b in zip(windows, n_blocks, strict=True))
+        n_bytes += block_bytes(ops, draft, kv_type) * n_blocks[0] if draft is not None else 0
         if n_bytes <= budget:
             return KvPlan(windows, n_blocks, n_bytes)
     raise ValueError(

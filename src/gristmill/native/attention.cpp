@@ -6,6 +6,7 @@
 
 #include "half.h"
 #include "ops.h"
+#include "shortened.h"
 
 namespace gristmill {
 
@@ -20,6 +21,7 @@ struct Writer {
 
   void key(const float* x, uint8_t* block) {
     if (kv.type == KvType::Q8_0) return quantized_key(x, block);
+    if (kv.type == KvType::BF16_12) return shortened_key(x, block);
     if (kv.type == KvType::F32) return scatter(x, reinterpret_cast<float*>(block) + offset, kKvBlock);
     const uint16_t* small = halved(x);
     if (step == 1) return scatter(small, reinterpret_cast<uint16_t*>(block) + offset, kKvBlock);
@@ -27,6 +29,7 @@ struct Writer {
   }
   void value(const float* x, uint8_t* block) {
     if (kv.type == KvType::Q8_0) return quantized_value(x, block);
+    if (kv.type == KvType::BF16_12) return shortened_value(x, block);
     size_t first = size_t(offset / step) * step * kv.v_dim + offset % step;
     if (kv.type == KvType::F32) scatter(x, reinterpret_cast<float*>(block) + first, step);
     else scatter(halved(x), reinterpret_cast<uint16_t*>(block) + first, step);
@@ -35,9 +38,10 @@ struct Writer {
   // misses would take longer than all the rest.
   void fetch(uint8_t* keys, uint8_t* values) const {
     for (size_t i = 0; i < kv.k_bytes(); i += 64) __builtin_prefetch(keys + i, 1);
-    size_t two = kv.v_bytes() / kKvBlock * 2;
+    const size_t bases = kv.type == KvType::BF16_12 ? kKvBases : 0, two = (kv.v_bytes() - bases) / kKvBlock * 2;
     asm volatile("");  // gcc drops calls of a function that only prefetches
-    for (size_t i = 0; i < two; i += 64) __builtin_prefetch(values + offset / 2 * two + i, 1);
+    for (size_t i = 0; i < two; i += 64) __builtin_prefetch(values + bases + offset / 2 * two + i, 1);
+    if (bases) __builtin_prefetch(values, 1);
   }
 
  private:
@@ -50,6 +54,29 @@ struct Writer {
     if (kv.type == KvType::BF16) kernels.to_bf16(x, kv.head_dim, small);
     else kernels.to_half(x, kv.head_dim, small);
     return small;
+  }
+  // Codes [3, head_dim / 4] of one base, which goes to the front of the block.
+  const uint16_t* shortened(const float* x, uint8_t* block) const {
+    auto* codes = reinterpret_cast<uint16_t*>(scratch);
+    kernels.to_bf16(x, kv.head_dim, codes);
+    const uint16_t base = kernels.shortening->head(codes, kv.head_dim);
+    for (int i = 0; i < 2; i++) std::memcpy(block + offset * 4 + i * 2, &base, 2);
+    return codes;
+  }
+  void shortened_key(const float* x, uint8_t* block) const {
+    const uint16_t* codes = shortened(x, block);
+    const int quarter = kv.head_dim / 4;
+    uint8_t* to = block + kKvBases + offset * 4;
+    for (int i = 0; i < quarter; i += 2)
+      for (int j = 0; j < 3; j++, to += 64) std::memcpy(to, codes + j * quarter + i, 4);
+  }
+  void shortened_value(const float* x, uint8_t* block) const {
+    const uint16_t* codes = shortened(x, block);
+    const int quarter = kv.head_dim / 4;
+    uint16_t* to = reinterpret_cast<uint16_t*>(block + kKvBases) + size_t(offset / 2) * quarter * 6 + offset % 2;
+    for (int i = 0; i < quarter; i += kLanes)
+      for (int j = 0; j < 3; j++, to += 2 * kLanes)
+        for (int lane = 0; lane < kLanes; lane++) to[2 * lane] = codes[j * quarter + i + lane];
   }
   struct Quants {
     const int8_t* q;

@@ -16,24 +16,25 @@ namespace {
 
 // How a cache's numbers meet queries and probabilities. A block of keys is [head_dim / kStep, 16 positions, kStep], so that a
 // lane is a key; a block of values [16 positions / kStep, v_dim, kStep], so that a lane is a dimension.
-struct KvF32 {
-  static constexpr bool kQuantized = false;
+struct KvAsItLies {
+  static constexpr bool kQuantized = false, kShortened = false;
+};
+
+struct KvF32 : KvAsItLies {
   using Element = float;
   using Number = float;  // queries and probabilities
   static constexpr int kStep = 1;
   static F step(F acc, const Element* w, const Number* x) { return f_fma(f_load(w), f_set(*x), acc); }
 };
 
-struct KvF16 {
-  static constexpr bool kQuantized = false;
+struct KvF16 : KvAsItLies {
   using Element = uint16_t;
   using Number = float;
   static constexpr int kStep = 1;
   static F step(F acc, const Element* w, const Number* x) { return f_fma(f_of_half(w), f_set(*x), acc); }
 };
 
-struct KvBf16 {
-  static constexpr bool kQuantized = false;
+struct KvBf16 : KvAsItLies {
   using Element = uint16_t;
   using Number = uint16_t;
   static constexpr int kStep = 2;
@@ -41,7 +42,14 @@ struct KvBf16 {
   static Acc step(Acc acc, const Element* w, const Number* x) { return f_dot2(acc, w, x); }
 };
 
+// Few rows take it apart in registers (attention_shortened_impl.h), many meet it as bfloat16. Queries lie in the order of its
+// words.
+struct KvBf16_12 : KvBf16 {
+  static constexpr bool kShortened = true;
+};
+
 using KvPairs = std::conditional_t<kBf16Dot, KvBf16, KvF16>;
+using KvShortened = std::conditional_t<kBf16Dot, KvBf16_12, KvF16>;
 
 // Int8 with a scale for each 32 numbers. A block of keys lies as a panel of Q8_0 weights does and meets int8 queries; values
 // become what the kernels without scales read.
@@ -110,14 +118,18 @@ struct Segment {
   float* totals;                             // of all segments so far, or null
   const float* q;                            // as put_queries lays them
   float* scores;                             // [rows, kScoreStride]
-  Element* plain;                            // [kSegment, v_dim], values without scales
+  Element* plain;                            // values [kSegment, v_dim], then keys, as kernels read them, if they lie otherwise
 
   const uint8_t* key_bytes(int block, int head) const { return kv.keys(blocks[block], kv_head + head); }
   const uint8_t* value_bytes(int block, int head) const { return kv.values(blocks[block], kv_head + head); }
-  const Element* keys(int block, int head) const { return reinterpret_cast<const Element*>(key_bytes(block, head)); }
+  Element* plain_keys(int block) const { return plain + size_t(kSegment) * kv.v_dim + size_t(block) * kKvBlock * kv.head_dim; }
+  Element* plain_values(int block) const { return plain + size_t(block) * kKvBlock * kv.v_dim; }
+  const Element* keys(int block, int head) const {
+    return T::kShortened ? plain_keys(block) : reinterpret_cast<const Element*>(key_bytes(block, head));
+  }
   const Number* query(int row) const { return reinterpret_cast<const Number*>(q + size_t(row) * kv.head_dim); }
   const Element* values(int block, int head) const {
-    if constexpr (T::kQuantized) return plain + size_t(block) * kKvBlock * kv.v_dim;
+    if (T::kQuantized || T::kShortened) return plain_values(block);
     return reinterpret_cast<const Element*>(value_bytes(block, head));
   }
   size_t width() const { return size_t(kv.v_dim) + kStateHead; }
@@ -237,7 +249,11 @@ inline void scores_of(const Segment<T>& s, const int* blocks, int head, int row,
   else block_scores<T, R, V>(s, blocks, head, row, out);
 }
 
-// Puts one head's values of a block, multiplied by their scales, where Segment::values looks for them.
+// Puts one head's shortened keys and values of a block where Segment looks for them.
+template <class T>
+inline void unpack(const Segment<T>& s, int block, int head);
+
+// The same, of values that are multiplied by their scales.
 template <class T>
 inline void unpack_values(const Segment<T>& s, int block, int head) {
   if constexpr (T::kQuantized) {
@@ -436,6 +452,10 @@ void stream_segment(const Segment<T>& s, int n_heads) {
   for (int row = 0; s.totals && row < n_heads * s.n_rows; row++) fold(s.state(row), s.kv.v_dim, s.total(row));
 }
 
+// The same over a shortened cache.
+template <class T>
+void stream_shortened(const Segment<T>& s, int n_heads);
+
 // What a core asks for while it computes: a head's keys and values of the segment that comes next.
 struct NextSegment {
   const KvLayer& kv;
@@ -466,7 +486,10 @@ template <class T>
 void tile_segment(Segment<T>& s, NextSegment next) {
   float* scores = s.scores;
   Range all = range_of(s, 0, s.n_rows);
-  for (int b = all.first_block(); b < all.end_block(); b++) unpack_values(s, b, 0);
+  for (int b = all.first_block(); b < all.end_block(); b++) {
+    if constexpr (T::kShortened) unpack(s, b, 0);
+    else unpack_values(s, b, 0);
+  }
   for_groups(s.n_rows, [&](auto R, int row) {
     constexpr int kMost = T::kQuantized && R > 4 ? 1 : 4, V = vectors_beside(R) < kMost ? vectors_beside(R) : kMost;
     Range range = range_of(s, row, R);
@@ -486,6 +509,9 @@ void tile_segment(Segment<T>& s, NextSegment next) {
   });
   s.scores = scores;
 }
+
+// Which word of a shortened key has this pair of its n numbers: words carry pairs of its quarters in turn.
+inline int place_of_pair(int pair, int n) { return pair % (n / 8) * 4 + pair / (n / 8); }
 
 // Where they lie in the scratch memory.
 inline float* queries(float* scratch) { return scratch + size_t(kMaxAttentionRows) * kScoreStride; }
@@ -513,7 +539,10 @@ void put_queries(const KvLayer& kv, const AttentionRows& rows, float* memory) {
           Number* to = reinterpret_cast<Number*>(memory + size_t(row - r) * n) + r * T::kStep;
           for_lanes(n, [&](int i, int count) {
             numbers_of(rows.q[row] + i, scale, count, lanes);
-            for (int j = 0; j < count; j += T::kStep) std::memcpy(to + size_t(i + j) * R, lanes + j, sizeof(Number) * T::kStep);
+            for (int j = 0; j < count; j += T::kStep) {
+              const int place = T::kShortened ? place_of_pair((i + j) / 2, n) * 2 : i + j;
+              std::memcpy(to + size_t(place) * R, lanes + j, sizeof(Number) * T::kStep);
+            }
           });
         }
       }
@@ -524,7 +553,8 @@ template <class T>
 void segment_states(const KvLayer& kv, const AttentionRows& rows, int number, float* states, float* totals, float* memory) {
   const int32_t* blocks = rows.blocks + number * kSegment / kKvBlock;
   Segment<T> s{kv, rows.n_rows, number * kSegment, rows.kv_head, blocks, {}, {}, states, totals, queries(memory), memory, nullptr};
-  s.plain = reinterpret_cast<typename T::Element*>(queries(memory) + size_t(kMaxAttentionRows) * kv.head_dim);
+  const auto end_of_queries = reinterpret_cast<uintptr_t>(queries(memory) + size_t(kMaxAttentionRows) * kv.head_dim);
+  s.plain = reinterpret_cast<typename T::Element*>((end_of_queries + 63) / 64 * 64);
   int end = 0;
   for (int r = 0; r < rows.n_rows; r++) {
     int position = rows.position[r], begin = rows.window && position >= rows.window ? position - rows.window + 1 : 0;
@@ -532,7 +562,10 @@ void segment_states(const KvLayer& kv, const AttentionRows& rows, int number, fl
     s.high[r] = position + 1 - s.start < kSegment ? position + 1 - s.start : kSegment;
     end = position >= end ? position + 1 : end;
   }
-  if (rows.n_rows <= kStreamRows) return stream_segment<T>(s, rows.n_heads);
+  if (rows.n_rows <= kStreamRows) {
+    if constexpr (T::kShortened) return stream_shortened<T>(s, rows.n_heads);
+    return stream_segment<T>(s, rows.n_heads);
+  }
   int left = (end - s.start - kSegment + kKvBlock - 1) / kKvBlock, most = kSegment / kKvBlock;
   tile_segment<T>(s, {kv, blocks + kSegment / kKvBlock, rows.kv_head, left < most ? left : most});
 }
@@ -541,6 +574,7 @@ void segment_states(const KvLayer& kv, const AttentionRows& rows, int number, fl
 template <class Body>
 inline void with_type(KvType type, Body body) {
   if (type == KvType::Q8_0) body(KvQ8());
+  else if (type == KvType::BF16_12) body(KvShortened());
   else if (type == KvType::BF16) body(KvPairs());
   else if (type == KvType::F16) body(KvF16());
   else body(KvF32());

@@ -122,14 +122,22 @@ std::shared_ptr<Linear> make_linear(std::vector<std::shared_ptr<PackedMatrix>> p
   return linear;
 }
 
-std::vector<std::shared_ptr<KvStore>> make_kv(Backend& ops, int n_layers, int n_blocks, int n_kv_heads, int head_dim, const std::string& type) {
-  check(n_layers > 0 && n_blocks > 0 && n_blocks < INT32_MAX / kKvBlock && n_kv_heads > 0 && head_dim > 0 && head_dim % 2 == 0,
-        "kv_layers: layers, blocks, heads and an even head_dim are needed");
+KvLayer kv_shape(Backend& ops, int n_kv_heads, int head_dim, const std::string& type) {
+  check(n_kv_heads > 0 && head_dim > 0 && head_dim % 2 == 0, "kv_layers: heads and an even head_dim are needed");
   check(type == "f32" || type == "f16" || type == "q8_0", "kv_layers: the type must be f32, f16 or q8_0");
   check(type != "q8_0" || head_dim % kBlock == 0, "kv_layers: q8_0 needs a head_dim in multiples of 32; use f16");
   KvType kind = type == "f32" ? KvType::F32 : type == "f16" ? ops.half_type(head_dim) : KvType::Q8_0;
-  KvLayer shape{nullptr, 0, kind, n_kv_heads, head_dim, (head_dim + kLanes - 1) / kLanes * kLanes};
-  return make_kv_layers(shape, n_layers, n_blocks);
+  return {nullptr, 0, kind, n_kv_heads, head_dim, (head_dim + kLanes - 1) / kLanes * kLanes};
+}
+
+std::vector<std::shared_ptr<KvStore>> make_kv(Backend& ops, int n_layers, int n_blocks, int n_kv_heads, int head_dim,
+                                              const std::string& type) {
+  check(n_layers > 0 && n_blocks > 0 && n_blocks < INT32_MAX / kKvBlock, "kv_layers: layers and blocks are needed");
+  return make_kv_layers(kv_shape(ops, n_kv_heads, head_dim, type), n_layers, n_blocks);
+}
+
+size_t kv_block_bytes(Backend& ops, int n_kv_heads, int head_dim, const std::string& type) {
+  return KvStore{kv_shape(ops, n_kv_heads, head_dim, type), 1, nullptr}.block_bytes();
 }
 
 using MaybeResult = std::optional<Result<float>>;
@@ -513,6 +521,7 @@ NB_MODULE(_kernels, m) {
       .def("add", add, "x"_a, "z"_a)
       .def("gated_linear", gated_linear, "w"_a, "limit"_a, "x"_a, "more"_a.none(), "norm"_a.none(), "eps"_a)
       .def("kv_layers", make_kv, "n_layers"_a, "n_blocks"_a, "n_kv_heads"_a, "head_dim"_a, "kv_type"_a)
+      .def("kv_block_bytes", kv_block_bytes, "n_kv_heads"_a, "head_dim"_a, "kv_type"_a)
       .def("rope_angles", rope_angles, "positions"_a, "inv_freq"_a, "scale"_a)
       .def("store_qkv", store_qkv, "qkv"_a, "q_norm"_a.none(), "k_norm"_a.none(), "eps"_a, "cos"_a, "sin"_a, "kv"_a, "slots"_a)
       .def("attention", attention, "q"_a, "kv"_a, "positions"_a, "query_start"_a, "block_tables"_a, "window"_a, "sinks"_a.none(), "scale"_a)

@@ -9,6 +9,7 @@
 #include "shorten_impl.h"
 #include "kernels_impl.h"
 #include "attention_impl.h"
+#include "attention_shortened_impl.h"
 #include "attention_tiles_impl.h"
 #include "tiles_impl.h"
 #include "tiles_planes_impl.h"

@@ -8,6 +8,7 @@
 #include "shorten_impl.h"
 #include "kernels_impl.h"
 #include "attention_impl.h"
+#include "attention_shortened_impl.h"
 
 namespace gristmill {
 const Kernels* kernels_avx512bf16() {

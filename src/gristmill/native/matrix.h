@@ -210,21 +210,26 @@ constexpr int kMaxAttentionRows = 96;  // rows that one task computes together
 constexpr int kStreamRows = 16;        // up to so many rows a head, reading the cache takes longer than computing
 constexpr int kStateHead = 16;         // floats before a state's output: the maximum (base 2), the sum, and none
 
-enum class KvType : int { F32, F16, BF16, Q8_0 };
+enum class KvType : int { F32, F16, BF16, BF16_12, Q8_0 };
 
 // Blocks whose keys lie together, and their values after them: as long a run as memory needs to be read at full speed.
 constexpr int kKvChunk = 16;
 
 // One layer of the paged cache. A block of one head holds 16 positions:
 //
-//   type   keys                                                    values
-//   F32    [head_dim, 16]                                          [16, v_dim]
-//   F16    the same                                                the same
-//   BF16   [head_dim / 2, 16, 2]                                   [8, v_dim, 2]
-//   Q8_0   for every 32 dimensions [8, 16, 4] bytes (value + 128)  signed bytes [16 / step, v_dim, step], then half scales
-//          and 16 half scales: a panel of Q8_0 weights             [v_dim / 32, 16]; step: Kernels::bf16_step
+//   type     keys                                                    values
+//   F32      [head_dim, 16]                                          [16, v_dim]
+//   F16      the same                                                the same
+//   BF16     [head_dim / 2, 16, 2]                                   [8, v_dim, 2]
+//   BF16_12  bases [16, 2], words [head_dim / 8, 3, 16, 2]           bases [16, 2], words [8, v_dim / 64, 3, 16, 2]
+//   Q8_0     for every 32 dimensions [8, 16, 4] bytes (value + 128)  signed bytes [16 / step, v_dim, step], then half scales
+//            and 16 half scales: a panel of Q8_0 weights             [v_dim / 32, 16]; step: Kernels::bf16_step
 //
-// BF16 stands in for F16 where the processor multiplies pairs of bfloat16 and heads are not small: Ops::half_type.
+// BF16 stands in for F16 where the processor multiplies pairs of bfloat16 and heads are not small, BF16_12 where they have a
+// multiple of 64 numbers: Ops::half_type. Its words (shortened.h) are the first three quarters of a head's numbers, which carry the
+// last one. A position's numbers have one base, which stands twice: what is less than that, a 2^16th of the largest, becomes it.
+constexpr int kKvBases = 64;  // bytes
+
 struct KvLayer {
   uint8_t* memory;  // of the first chunk: keys [kKvChunk, n_kv_heads, k_bytes()], then values [kKvChunk, n_kv_heads, v_bytes()]
   size_t stride;    // bytes from a chunk to the next: the other layers' lie between
@@ -238,13 +243,16 @@ struct KvLayer {
   uint8_t* chunk(int block) const { return memory + size_t(block / kKvChunk) * stride; }
   size_t place(int block, int head) const { return size_t(block % kKvChunk) * n_kv_heads + head; }
 
-  size_t bytes(int n) const { return size_t(n) * (type == KvType::F32 ? 64 : type == KvType::Q8_0 ? 17 : 32); }
+  size_t bytes(int n) const {
+    if (type == KvType::BF16_12) return kKvBases + size_t(n) * 24;
+    return size_t(n) * (type == KvType::F32 ? 64 : type == KvType::Q8_0 ? 17 : 32);
+  }
   size_t k_bytes() const { return bytes(head_dim); }
   size_t v_bytes() const { return bytes(v_dim); }
   // Floats of scratch memory that a segment of keys takes.
   size_t scratch_floats() const {
-    size_t values = type == KvType::Q8_0 ? size_t(kSegment) * v_dim : 0;
-    return size_t(kMaxAttentionRows) * (kScoreStride + head_dim) + values;
+    const size_t plain = type == KvType::Q8_0 ? v_dim : type == KvType::BF16_12 ? (head_dim + v_dim) / 2 : 0;
+    return size_t(kMaxAttentionRows) * (kScoreStride + head_dim) + kSegment * plain + 16;
   }
 };
 

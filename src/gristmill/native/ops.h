@@ -127,7 +127,10 @@ class Ops {
   const char* isa() const { return kernels_->name; }
   const Kernels& kernels() const { return *kernels_; }
   // What a cache of 16 bits a number holds. Small heads gain no speed from bfloat16 and lose the most by it.
-  KvType half_type(int head_dim) const { return kernels_->bf16_step == 2 && head_dim >= 32 ? KvType::BF16 : KvType::F16; }
+  KvType half_type(int head_dim) const {
+    if (kernels_->bf16_step != 2 || head_dim < 32) return KvType::F16;
+    return head_dim % 64 ? KvType::BF16 : KvType::BF16_12;
+  }
   ThreadPool& pool() { return pool_; }
   std::mutex& busy() { return busy_; }  // held by whoever calls any of the following
   void expect(size_t bytes) { arena_->expect(bytes); }

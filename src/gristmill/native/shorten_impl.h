@@ -96,6 +96,31 @@ bool shorten_words(Pack pack, const uint8_t* words, int stride, const uint8_t* b
   return with_code(pack, [&](auto code) { return shorten_words<decltype(code)>(words, stride, bases, to); });
 }
 
+uint16_t shorten_head(uint16_t* numbers, int n) {
+  using C = Code<Pack::BF16_12>;
+  typedef int16_t Lanes __attribute__((vector_size(2 * kLanes)));
+  const int quarter = n / 4;
+  auto magnitude = [&](int i) __attribute__((always_inline)) { return load_vector<Lanes>(numbers + i) & int16_t(C::kMagnitude); };
+  auto larger = [](Lanes a, Lanes b) __attribute__((always_inline)) { return a > b ? a : b; };
+  Lanes largest = Lanes{} + int16_t(C::kLargest);
+  for (int i = 0; i < n; i += kLanes) largest = larger(largest, magnitude(i));
+  int16_t most = 0;
+  for (int i = 0; i < kLanes; i++) most = std::max(most, int16_t(largest[i]));
+  const auto base = int16_t(most - C::kLargest);
+  auto code = [&](int i) __attribute__((always_inline)) {
+    typedef uint16_t Codes __attribute__((vector_size(2 * kLanes)));
+    return (load_vector<Codes>(numbers + i) & C::kSign) | Codes(larger(magnitude(i), Lanes{} + base) - base);
+  };
+  for (int i = 0; i < quarter; i += kLanes) {
+    const auto last = code(C::kWords * quarter + i);
+    for (int j = 0; j < C::kWords; j++) {
+      const auto word = code(j * quarter + i) | C::carry(j, last);
+      std::memcpy(numbers + j * quarter + i, &word, sizeof word);
+    }
+  }
+  return uint16_t(base);
+}
+
 bool half_to_bf16(const uint8_t* half, int n, uint8_t* to) {
   typedef uint32_t Words __attribute__((vector_size(4 * kLanes)));
   typedef uint16_t Halves __attribute__((vector_size(2 * kLanes)));
@@ -121,7 +146,7 @@ bool half_to_bf16(const uint8_t* half, int n, uint8_t* to) {
   return !(any & 0xffff);
 }
 
-constexpr Shortening kShortening = {base_below_largest, shorten_words, half_to_bf16};
+constexpr Shortening kShortening = {base_below_largest, shorten_words, shorten_head, half_to_bf16};
 
 }  // namespace
 }  // namespace gristmill

@@ -74,6 +74,9 @@ struct Shortening {
   // A panel's plain words of a step, `stride` bytes apart, become shortened ones; bases: of each lane. Whether all numbers have
   // a code; those that have none get 0.
   bool (*words)(Pack pack, const uint8_t* words, int stride, const uint8_t* bases, uint8_t* to);
+  // bfloat16 numbers, a multiple of 64, become codes of one base, which is returned: three quarters of them, which carry the
+  // fourth. What is less than the base becomes that.
+  uint16_t (*head)(uint16_t* numbers, int n);
   // n float16 become bfloat16. Whether none loses anything by that: a file of float16 that was made of bfloat16 has only such.
   bool (*half_to_bf16)(const uint8_t* half, int n, uint8_t* to);
 };

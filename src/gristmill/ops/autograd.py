@@ -88,6 +88,9 @@ class AutogradOps:
     ) -> list[LayerKeysValues]:
         return [LayerKeysValues(n_kv_heads, head_dim) for _ in range(n_layers)]
 
+    def kv_block_bytes(self, n_kv_heads: int, head_dim: int, kv_type: str) -> int:
+        return 0  # a text's keys and values live as long as its graph
+
     def write(self, array: Tensor, values: Tensor) -> None:
         array.copy_(values)
 

@@ -196,6 +196,9 @@ class CpuOps:
     ) -> list[_kernels.KvLayer]:
         return self._native.kv_layers(n_layers, n_blocks, n_kv_heads, head_dim, kv_type)
 
+    def kv_block_bytes(self, n_kv_heads: int, head_dim: int, kv_type: str) -> int:
+        return self._native.kv_block_bytes(n_kv_heads, head_dim, kv_type)
+
     def write(self, array: Array, values: Array) -> None:
         np.copyto(array, values, casting="no")
 

@@ -19,7 +19,7 @@ from gristmill.formats.checkpoint import Weight
 from gristmill.formats.quantize_rows import RowQuantizer
 from gristmill.ops.cpu import default_threads
 from gristmill.ops.deferred import Sum
-from gristmill.ops.interface import STEP_TOKENS, Arrays, Begun, Stack
+from gristmill.ops.interface import BLOCK_SIZE, STEP_TOKENS, Arrays, Begun, Stack
 from gristmill.ops.triton import (
     advance,
     attention,
@@ -130,9 +130,12 @@ class CudaOps:
 
     def kv_layers(self, n_layers: int, n_blocks: int, n_kv_heads: int, head_dim: int, kv_type: str) -> list[kv.KvLayer]:
         """ValueError for a type that attention does not read here."""
-        if kv_type not in KV_TYPES:
-            raise ValueError(f"kv_type {kv_type!r} is not there on cuda: use {' or '.join(KV_TYPES)}")
-        return [kv.kv_layer(n_blocks, n_kv_heads, head_dim, KV_TYPES[kv_type], self._device) for _ in range(n_layers)]
+        dtype = _kv_dtype(kv_type)
+        return [kv.kv_layer(n_blocks, n_kv_heads, head_dim, dtype, self._device) for _ in range(n_layers)]
+
+    def kv_block_bytes(self, n_kv_heads: int, head_dim: int, kv_type: str) -> int:
+        """ValueError for a type that attention does not read here."""
+        return BLOCK_SIZE * n_kv_heads * 2 * head_dim * _kv_dtype(kv_type).itemsize
 
     def spare_memory(self) -> int:
         """Bytes that keys and values may take, of what is free now."""
@@ -221,3 +224,9 @@ def _total(x: Tensor | Sum[Tensor]) -> Tensor:
     if isinstance(x, Tensor):
         return x
     return x.is_now(norm.add(x.x, x.y)) if x.total is None else x.total
+
+
+def _kv_dtype(kv_type: str) -> torch.dtype:
+    if kv_type not in KV_TYPES:
+        raise ValueError(f"kv_type {kv_type!r} is not there on cuda: use {' or '.join(KV_TYPES)}")
+    return KV_TYPES[kv_type]

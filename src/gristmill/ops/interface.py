@@ -110,6 +110,10 @@ class Ops(Protocol):
         """Layers of the key-value cache: n_blocks * BLOCK_SIZE slots each, undefined until stored to."""
         ...
 
+    def kv_block_bytes(self, n_kv_heads: int, head_dim: int, kv_type: str) -> int:
+        """Bytes of a block of BLOCK_SIZE slots in one of them."""
+        ...
+
     def write(self, array: Array, values: Array) -> None:
         """Put other values of the same shape into a step's array."""
         ...

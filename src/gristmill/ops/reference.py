@@ -65,6 +65,9 @@ class ReferenceOps:
         dtype = "float16" if kv_type == "f16" else "float32"
         return [(np.zeros(shape, dtype), np.zeros(shape, dtype)) for _ in range(n_layers)]
 
+    def kv_block_bytes(self, n_kv_heads: int, head_dim: int, kv_type: str) -> int:
+        return BLOCK_SIZE * n_kv_heads * 2 * head_dim * (2 if kv_type == "f16" else 4)
+
     def write(self, array: Array, values: Array) -> None:
         array[...] = values
 

@@ -106,7 +106,7 @@ class Tracer:
         return Trace((*prompt_ids, *answer[:-1]), len(prompt_ids), answer[-1], recorder.record())
 
     def _generate(self, recorder: Recorder, prompt_ids: list[int], context: int, eos_ids: tuple[int, ...]) -> list[int]:
-        kv_plan = plan(self.config, self._kv_type, context, 1, STEP_TOKENS, _UNBOUNDED)
+        kv_plan = plan(self._ops, self.config, self._kv_type, context, 1, STEP_TOKENS, _UNBOUNDED)
         settings = EngineSettings(context, max_sequences=1, step_tokens=STEP_TOKENS, eos_ids=eos_ids, replay="off")
         params = SamplingParams(temperature=0.0, max_tokens=None, prompt_logprobs=0)
         engine = Engine(self._decoder, cast(Ops, recorder), settings, kv_plan, self._kv_type)
