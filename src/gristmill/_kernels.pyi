@@ -40,7 +40,7 @@ def stored(
     scales: NDArray[Any] | None,
     row_order: I32 | None,
     quantize_to: str | None,
-    lossless: str | None,
+    shorter: str | None,
     mapped: bool,
 ) -> Stored: ...
 def linear_of(parts: Sequence[Packed], bias: F32 | None) -> Linear: ...

@@ -52,7 +52,8 @@ def write(path: Path, qtype: Type) -> Path:
 @pytest.mark.parametrize("qtype", [Type.Q4_1, Type.Q5_0, *kquants.QUANTIZERS])
 @pytest.mark.parametrize("n_exact", [0, 1 << 18])
 def test_nothing_is_lost(tmp_path: Path, qtype: Type, n_exact: int, caplog: pytest.LogCaptureFixture) -> None:
-    checkpoint, ops = open_checkpoint(write(tmp_path / "m.gguf", qtype)), CpuOps(1, n_exact=n_exact)
+    checkpoint = open_checkpoint(write(tmp_path / "m.gguf", qtype))
+    ops = CpuOps(1, n_exact=n_exact, n_as_stored=1 << 18)
     build(checkpoint, ops)
     assert not caplog.messages
     for name in MATRICES:

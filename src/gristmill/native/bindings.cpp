@@ -42,7 +42,7 @@ struct Stored {
 };
 
 Stored stored(const std::string& label, In<uint8_t, 1> data, int n_matrices, int stored_rows, int cols, Stored::Scales scales,
-              Optional<int32_t, 1> row_order, const std::optional<std::string>& quantize_to, const std::optional<std::string>& lossless, bool mapped) {
+              Optional<int32_t, 1> row_order, const std::optional<std::string>& quantize_to, const std::optional<std::string>& shorter, bool mapped) {
   SourceWeight w{};
   w.mapped = mapped;
   w.source = source_of(label);
@@ -74,11 +74,11 @@ Stored stored(const std::string& label, In<uint8_t, 1> data, int n_matrices, int
     check(to == "int8" || to == "q8_0" || to == "q4_0" || to == "mxfp4", "pack: quantize_to must be int8, q8_0, q4_0 or mxfp4");
     w.quantize_to = to == "int8" ? Pack::Q8R : to == "q8_0" ? Pack::Q8_0 : to == "q4_0" ? Pack::Q4_0 : Pack::MXFP4;
   }
-  if (lossless) {
-    const std::string& to = *lossless;
-    check(w.source == Source::F32 ? to == "f32_28" : w.source <= Source::BF16 && (to == "bf16" || to == "bf16_12"),
-          "pack: lossless is f32_28 for f32, bf16 or bf16_12 for f16 and bf16");
-    w.lossless = to == "f32_28" ? Pack::F32_28 : to == "bf16" ? Pack::BF16 : Pack::BF16_12;
+  if (shorter) {
+    const std::string& to = *shorter;
+    check(w.source == Source::F32 ? to == "f32_24" : w.source <= Source::BF16 && (to == "bf16" || to == "bf16_12"),
+          "pack: shorter is f32_24 for f32, bf16 or bf16_12 for f16 and bf16");
+    w.shorter = to == "f32_24" ? Pack::F32_24 : to == "bf16" ? Pack::BF16 : Pack::BF16_12;
   }
   w.scales = scales ? scales->data() : nullptr;
   check(!Matrix{pack_of(w), 1, 1, cols, nullptr}.blocked() || cols % kBlock == 0, "pack: columns must be a multiple of 32");
@@ -485,7 +485,7 @@ NB_MODULE(_kernels, m) {
       .def_prop_ro("is_packed", &Linear::packed);
   nb::class_<Stored>(m, "Stored");
   m.def("stored", stored, "label"_a, "data"_a, "n_matrices"_a, "stored_rows"_a, "cols"_a, "scales"_a.none(), "row_order"_a.none(),
-        "quantize_to"_a.none(), "lossless"_a.none(), "mapped"_a);
+        "quantize_to"_a.none(), "shorter"_a.none(), "mapped"_a);
   nb::class_<KvStore>(m, "KvLayer")
       .def_prop_ro("n_bytes", [](const KvStore& kv) { return kv.block_bytes() * kv.n_blocks; })
       .def_prop_ro("head_dim", [](const KvStore& kv) { return kv.layer.head_dim; })

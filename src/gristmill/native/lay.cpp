@@ -345,12 +345,12 @@ inline Lane lane_at(const uint8_t* p, int i) {
   return v;
 }
 
-template <class C>
+// Of bfloat16: the powers of two that most numbers have.
 Base widest_base(const uint8_t* row, int cols) {
-  using Lane = typename C::Lane;
-  constexpr int kExponents = 1 << (8 * sizeof(Lane) - 1 - C::kMantissa), kWindow = 16;
+  using C = Code<Pack::BF16_12>;
+  constexpr int kExponents = 1 << (15 - C::kMantissa), kWindow = 16;
   int n[kExponents + kWindow] = {}, in = 0, most = 0, best = 0;
-  for (int k = 0; k < cols; k++) n[(lane_at<Lane>(row, k) & C::kMagnitude) >> C::kMantissa]++;
+  for (int k = 0; k < cols; k++) n[(lane_at<uint16_t>(row, k) & C::kMagnitude) >> C::kMantissa]++;
   for (int e = kExponents - 1; e >= 0; e--) {
     in += n[e] - n[e + kWindow];
     if (in >= most) most = in, best = e;
@@ -365,7 +365,7 @@ void patch(const uint8_t* words, int stride, const uint8_t* bases, int at, int p
   for (int i = 0; i <= C::kWords; i++)
     for (int lane = 0; lane < C::kLanesOfWord; lane++) {
       const Lane x = lane_at<Lane>(words + stride * i, lane);
-      if (Lane((x & C::kMagnitude) - lane_at<Lane>(bases, lane)) <= C::kLargest) continue;
+      if (!C::outside(x, lane_at<Lane>(bases, lane))) continue;
       if (tail.n_patches + 1 >= most_patches) {
         tail.overflows = true;
         return;
@@ -436,9 +436,8 @@ void lay(Matrix m, const StoredRow* rows, uint8_t* group, int width, int begin, 
 }  // namespace
 
 Base base_of(Pack pack, const uint8_t* row, int cols, const Kernels& kernels) {
-  const Base base = kernels.shortening->base_below_largest(pack, row, cols);
-  if (base.n_patches <= cols / 512) return base;
-  return with_code(pack, [&](auto code) { return widest_base<decltype(code)>(row, cols); });
+  const Base base = kernels.shortening->base(pack, row, cols);
+  return pack == Pack::F32_24 || base.n_patches <= cols / 512 ? base : widest_base(row, cols);
 }
 
 int steps_at_once(Pack pack) {
@@ -446,7 +445,7 @@ int steps_at_once(Pack pack) {
     case Pack::F16: return 32;  // of plain numbers, a line of a row
     case Pack::F32:
     case Pack::BF16: return 16;
-    case Pack::F32_28:
+    case Pack::F32_24:
     case Pack::BF16_12: return kShortenedAtOnce;
     default: return pack >= Pack::Q2_K ? kSuperSteps : 1;
   }
@@ -470,7 +469,7 @@ void lay_steps(const Matrix& m, const StoredRow* rows, uint8_t* to, int width, i
     case Pack::F32: return lay<Pack::F32>(m, rows, group, width, begin, end, kernels, tail);
     case Pack::F16: return lay<Pack::F16>(m, rows, group, width, begin, end, kernels, tail);
     case Pack::BF16: return lay<Pack::BF16>(m, rows, group, width, begin, end, kernels, tail);
-    case Pack::F32_28: return lay<Pack::F32_28>(m, rows, group, width, begin, end, kernels, tail);
+    case Pack::F32_24: return lay<Pack::F32_24>(m, rows, group, width, begin, end, kernels, tail);
     case Pack::BF16_12: return lay<Pack::BF16_12>(m, rows, group, width, begin, end, kernels, tail);
     case Pack::Q8_0: return lay<Pack::Q8_0>(m, rows, group, width, begin, end, kernels, tail);
     case Pack::Q8F: return lay<Pack::Q8F>(m, rows, group, width, begin, end, kernels, tail);

@@ -143,7 +143,7 @@ class Behind {
 // At: activations are read anew for each product. Otherwise gcc keeps those of all panels in registers, and sums in memory.
 struct PlainF32 {
   static constexpr int kTile = kFloatTile, kMost = kFloatColumns;
-  static constexpr Pack kShortened = Pack::F32_28;
+  static constexpr Pack kShortened = Pack::F32_24;
   static constexpr int kNumberBytes = 4;  // of activations
   static const void* numbers(const Column& c, int k) { return c.x + k; }
   static constexpr int kBytes = kLanes * 4, kStep = 1, kParts = 1;
@@ -265,13 +265,13 @@ GRISTMILL_INLINE void each_plain_word(const uint8_t* q, const uint8_t* bases, Us
 #pragma GCC unroll 4
     for (int r = 0; r < kRegisters; r++) {
       const Register shortened = load(q + C::kWordBytes * i, r);
-      word[r] = (shortened & C::kKept) + base[r];
+      word[r] = C::number(C::kept(shortened), base[r]);
       last[r] |= C::carried(i, shortened);
     }
     use(i, reinterpret_cast<const uint8_t*>(word));
   }
 #pragma GCC unroll 4
-  for (int r = 0; r < kRegisters; r++) last[r] += base[r];
+  for (int r = 0; r < kRegisters; r++) last[r] = C::number(last[r], base[r]);
   use(C::kWords, reinterpret_cast<const uint8_t*>(last));
 }
 

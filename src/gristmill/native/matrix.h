@@ -12,7 +12,7 @@
 //   F32          1 column    16 float
 //   F16          1 column    16 half
 //   BF16         2 columns   16 x 2 bfloat16
-//   F32_28, BF16_12: see shortened.h
+//   F32_24, BF16_12: see shortened.h
 //   Q8_0         32 columns  8 sets                                   16 half
 //   Q8F          32          8 sets                                   16 float
 //   Q8R          32          8 sets                                   none: 16 float a panel, see below
@@ -45,7 +45,7 @@
 namespace gristmill {
 
 enum class Pack : int {
-  F32, F16, BF16, F32_28, BF16_12, Q8_0, Q8F, Q8R, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL, MXFP4, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_XS, kCount
+  F32, F16, BF16, F32_24, BF16_12, Q8_0, Q8F, Q8R, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL, MXFP4, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_XS, kCount
 };
 
 constexpr bool has_fifth_bits(Pack pack) { return pack == Pack::Q5_0 || pack == Pack::Q5_1 || pack == Pack::Q5_K; }
@@ -67,9 +67,9 @@ struct Matrix {
   int zero = 0;               // what stands for 0 in the bytes of Q8, as its kernel wants it: 0 or 128
 
   bool blocked() const { return pack >= Pack::Q8_0; }
-  bool shortened() const { return pack == Pack::F32_28 || pack == Pack::BF16_12; }
+  bool shortened() const { return pack == Pack::F32_24 || pack == Pack::BF16_12; }
   // The type whose numbers these are.
-  Pack plain() const { return pack == Pack::F32_28 ? Pack::F32 : pack == Pack::BF16_12 ? Pack::BF16 : pack; }
+  Pack plain() const { return pack == Pack::F32_24 ? Pack::F32 : pack == Pack::BF16_12 ? Pack::BF16 : pack; }
   bool super() const { return super_bytes() > 0; }  // has scales of scales; activations then share theirs in as many steps
   int n_panels() const { return (rows + kLanes - 1) / kLanes; }
   int n_groups() const { return (n_panels() + kGroup - 1) / kGroup; }  // of one matrix
@@ -78,7 +78,7 @@ struct Matrix {
       case Pack::F32:
       case Pack::F16: return cols;
       case Pack::BF16: return (cols + 1) / 2;
-      case Pack::F32_28:
+      case Pack::F32_24: return cols / 4;
       case Pack::BF16_12: return cols / 8;
       default: return cols / kBlock;
     }
@@ -89,7 +89,7 @@ struct Matrix {
       case Pack::F16: return 32;
       case Pack::F32:
       case Pack::BF16: return 64;
-      case Pack::F32_28: return 7 * 64;
+      case Pack::F32_24:
       case Pack::BF16_12: return 3 * 64;
       case Pack::Q8_0:
       case Pack::Q8F:

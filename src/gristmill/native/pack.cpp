@@ -222,13 +222,13 @@ bool pack_groups(const Job& job, int begin, int end, const Kernels& kernels) {
   return true;
 }
 
-// What it is kept as without loss, or its own type where its numbers don't allow that. Rows from all over the weight tell; where
+// What it is kept as, its own type where its numbers don't allow fewer bits. Rows from all over the weight tell; where
 // others prove them wrong, it is laid again.
 Pack kept_as(const SourceWeight& weight, const Kernels& kernels) {
   constexpr int kRows = 64;
   const Pack plain = pack_of(weight);
-  if (weight.quantize_to != Pack::kCount || weight.lossless == Pack::kCount) return plain;
-  const Matrix m{weight.lossless, weight.n_matrices, weight.rows, weight.cols, nullptr};
+  if (weight.quantize_to != Pack::kCount || weight.shorter == Pack::kCount) return plain;
+  const Matrix m{weight.shorter, weight.n_matrices, weight.rows, weight.cols, nullptr};
   if (m.shortened() && weight.cols % with_code(m.pack, [](auto code) { return code.kColumns; })) return plain;
   const int64_t n_rows = int64_t(weight.n_matrices) * weight.stored_rows, looked_at = std::min(n_rows, int64_t(kRows));
   const size_t row_bytes = size_t(weight.cols) * source_block_bytes(weight.source);
@@ -281,13 +281,13 @@ struct Item {
 };
 
 // Where a weight's matrices go, and their groups, a few at a time.
-void place(const Due& due, bool lossless, Arena& arena, const Kernels& kernels, std::vector<Job>& jobs, std::vector<Item>& items) {
+void place(const Due& due, bool shorter, Arena& arena, const Kernels& kernels, std::vector<Job>& jobs, std::vector<Item>& items) {
   constexpr size_t kItemBytes = size_t(1) << 20;
   const SourceWeight& weight = *due.weight->source;
   Matrix& m = due.weight->matrix;
-  if (!m.data || !lossless) {
+  if (!m.data || !shorter) {
     Matrix placed = m;
-    placed.pack = lossless ? kept_as(weight, kernels) : pack_of(weight);
+    placed.pack = shorter ? kept_as(weight, kernels) : pack_of(weight);
     Arena::Piece piece = arena.allocate(placed.total_bytes());  // where it throws, all is as before
     placed.data = piece.data;
     m = placed, due.weight->memory = std::move(piece.memory);
@@ -299,12 +299,12 @@ void place(const Due& due, bool lossless, Arena& arena, const Kernels& kernels, 
   jobs.push_back({&weight, m, const_cast<uint8_t*>(m.data)});
 }
 
-// Packs what is due; returns what loses something by what it was to be kept as.
-std::vector<Due> pack_some(const std::vector<Due>& due, bool lossless, ThreadPool& pool, Arena& arena, const Kernels& kernels) {
+// Packs what is due; returns what has too many numbers that have no code in what it was to be kept as.
+std::vector<Due> pack_some(const std::vector<Due>& due, bool shorter, ThreadPool& pool, Arena& arena, const Kernels& kernels) {
   constexpr size_t kItemsAtOnce = 8;
   std::vector<Job> jobs;
   std::vector<Item> items;
-  for (const Due& one : due) place(one, lossless, arena, kernels, jobs, items);
+  for (const Due& one : due) place(one, shorter, arena, kernels, jobs, items);
   std::vector<char> laid(items.size());
   // Some at a time, so that a large matrix is not in memory twice: its file's pages go when nobody reads there any more.
   for (size_t first = 0; first < items.size(); first += kItemsAtOnce) {
@@ -328,12 +328,13 @@ std::vector<Due> pack_some(const std::vector<Due>& due, bool lossless, ThreadPoo
 }  // namespace
 
 bool may_wait(const SourceWeight& w) {
-  return w.mapped && (w.lossless == Pack::kCount || (w.n_matrices == 1 && (w.source != Source::F16 || w.widened)));
+  if (!w.mapped || w.shorter == Pack::F32_24) return false;
+  return w.shorter == Pack::kCount || (w.n_matrices == 1 && (w.source != Source::F16 || w.widened));
 }
 
 void find_widened(SourceWeight& w, ThreadPool& pool, const Kernels& kernels) {
   constexpr int kRowsAtOnce = 64;
-  if (w.source != Source::F16 || w.lossless == Pack::kCount || w.quantize_to != Pack::kCount) return;
+  if (w.source != Source::F16 || w.shorter == Pack::kCount || w.quantize_to != Pack::kCount) return;
   const int64_t n_rows = int64_t(w.n_matrices) * w.stored_rows;
   std::atomic<bool> exact{true};
   pool.run(int((n_rows + kRowsAtOnce - 1) / kRowsAtOnce), [&](int i) {
@@ -344,7 +345,7 @@ void find_widened(SourceWeight& w, ThreadPool& pool, const Kernels& kernels) {
       if (!kernels.shortening->half_to_bf16(w.data + size_t(r) * w.cols * 2, w.cols, bf16.data())) exact = false;
   });
   w.widened = exact;
-  if (!exact) w.lossless = Pack::kCount;
+  if (!exact) w.shorter = Pack::kCount;
 }
 
 PackedMatrix unpacked(std::shared_ptr<const SourceWeight> weight, const Kernels& kernels) {
@@ -476,9 +477,9 @@ void unpack_shortened(const Matrix& m, const uint8_t* group, int width, int in_g
     const uint8_t* words = group + m.step_offset(width, k / C::kColumns) + m.quant_bytes() * in_group;
     const int word = k % C::kColumns / C::kStepColumns, lane = C::lane(r, k);
     Lane code = 0;
-    if (word < C::kWords) code = at(words + C::kWordBytes * word, lane) & C::kKept;
+    if (word < C::kWords) code = C::kept(at(words + C::kWordBytes * word, lane));
     else for (int i = 0; i < C::kWords; i++) code |= C::carried(i, at(words + C::kWordBytes * i, lane));
-    out[k] = float_of(Lane(code + base));
+    out[k] = float_of(C::number(code, base));
   }
   const uint8_t* patches = tail + m.base_bytes() * width;
   for (Patch p; std::memcpy(&p, patches, sizeof p), p.place != kNowhere; patches += sizeof p)

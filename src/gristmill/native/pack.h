@@ -21,7 +21,7 @@ struct SourceWeight {
   const int32_t* row_order;  // null, or [rows]: which stored row is row r
   int rows;
   Pack quantize_to = Pack::kCount;  // Q8R, Q8_0, Q4_0 or MXFP4 for floats, kCount for what it is
-  Pack lossless = Pack::kCount;     // what its floats are kept as if they lose nothing by it (shortened.h), kCount: what they are
+  Pack shorter = Pack::kCount;      // what its floats are kept as if it has codes for them (shortened.h), kCount: what they are
   bool mapped = false;              // `data` lies in a file's map, whose pages may be dropped once they are read
   bool widened = false;             // of float16: all of it is known to have been bfloat16, and it is kept as that
 };

@@ -2,6 +2,7 @@
 // Included after a simd_*.h.
 #pragma once
 #include <algorithm>
+#include <cfloat>
 #include <cstring>
 
 #include "shortened.h"
@@ -26,27 +27,23 @@ inline uint64_t any_bits(V v) {
   return any;
 }
 
-template <class C>
+// Of bfloat16: the magnitude that is as far below the row's largest as codes go.
 Base base_below_largest(const uint8_t* row, int cols) {
-  using Lane = std::make_signed_t<typename C::Lane>;  // as which all processors compare
-  typedef Lane Lanes __attribute__((vector_size(kVectorBytes)));
-  constexpr int kPerVector = kVectorBytes / int(sizeof(Lane)), kCounted = 1 << 15;  // so many columns' patches fit a lane
+  using C = Code<Pack::BF16_12>;
+  typedef int16_t Lanes __attribute__((vector_size(kVectorBytes)));  // as which all processors compare
+  constexpr int kPerVector = kVectorBytes / 2, kCounted = 1 << 15;  // so many columns' patches fit a lane
   const int whole = cols / kPerVector * kPerVector;
-  auto magnitudes = [row](int k) { return load_vector<Lanes>(row + sizeof(Lane) * k) & Lane(C::kMagnitude); };
-  auto magnitude = [row](int k) {
-    Lane x;
-    std::memcpy(&x, row + sizeof x * k, sizeof x);
-    return Lane(x & Lane(C::kMagnitude));
-  };
+  auto magnitudes = [row](int k) { return load_vector<Lanes>(row + 2 * k) & int16_t(C::kMagnitude); };
+  auto magnitude = [row](int k) { return int16_t(load_vector<uint16_t>(row + 2 * k) & C::kMagnitude); };
   Lanes largest{};
   for (int k = 0; k < whole; k += kPerVector) {
     const Lanes x = magnitudes(k);
     largest = x > largest ? x : largest;
   }
-  Lane most = 0;
-  for (int i = 0; i < kPerVector; i++) most = std::max(most, Lane(largest[i]));
+  int16_t most = 0;
+  for (int i = 0; i < kPerVector; i++) most = std::max(most, int16_t(largest[i]));
   for (int k = whole; k < cols; k++) most = std::max(most, magnitude(k));
-  const auto base = Lane(most > Lane(C::kLargest) ? most - Lane(C::kLargest) : 0);
+  const auto base = int16_t(most > int16_t(C::kLargest) ? most - C::kLargest : 0);
   int n_patches = 0;
   for (int k = 0; k < whole;) {
     Lanes below{};
@@ -57,6 +54,40 @@ Base base_below_largest(const uint8_t* row, int cols) {
   return {uint32_t(base), n_patches};
 }
 
+// Of float: the power of two of which the largest code makes the largest one that is at most 16 times as large as they are in the mean; larger ones and
+// zeros don't count in that. Of a row with many larger ones, or too small a largest one, no number has a code.
+Base base_of_floats(const uint8_t* row, int cols) {
+  using C = Code<Pack::F32_24>;
+  typedef uint32_t Bits __attribute__((vector_size(16)));
+  typedef int32_t Ints __attribute__((vector_size(16)));
+  typedef float Floats __attribute__((vector_size(16)));
+  constexpr float kNear = 16, kSmallest = 0x1p-94f;  // which leaves bases that are normal numbers
+  constexpr uint32_t kExponent = 0x7f800000, kBelow = 30u << 23;  // a code with the spare bits and its sign has 32
+  auto float_of = [](uint32_t bits) { return load_vector<float>(&bits); };
+  auto bits_of = [](float x) { return load_vector<uint32_t>(&x); };
+  float largest = 0, limit = FLT_MAX;
+  int n_patches = 0;
+  for (bool all = false; !all;) {
+    Ints most{}, n_zero{}, n_outside{};
+    Floats sum{};
+    for (int k = 0; k < cols; k += 4) {
+      const Bits x = load_vector<Bits>(row + 4 * k) & C::kMagnitude;
+      const Ints outside = Ints(x) > int32_t(bits_of(limit)), inside = Ints(x) & ~outside;
+      most = inside > most ? inside : most;
+      n_zero -= inside == 0, n_outside -= outside;
+      sum += Floats(inside);
+    }
+    auto of_all = [](auto v) { return (v[0] + v[1]) + (v[2] + v[3]); };
+    largest = float_of(uint32_t(std::max(std::max(most[0], most[1]), std::max(most[2], most[3]))));
+    n_patches = of_all(n_outside);
+    limit = kNear * of_all(sum) / float(std::max(1, cols - of_all(n_zero)));
+    if (n_patches > cols / 64 || limit > FLT_MAX) return {bits_of(1), cols};
+    all = largest <= limit;
+  }
+  if (!largest) return {bits_of(1), n_patches};
+  return largest >= kSmallest ? Base{(bits_of(largest) & kExponent) - kBelow, n_patches} : Base{bits_of(1), cols};
+}
+
 template <class C>
 bool shorten_words(const uint8_t* words, int stride, const uint8_t* bases, uint8_t* to) {
   using Lane = typename C::Lane;
@@ -64,32 +95,31 @@ bool shorten_words(const uint8_t* words, int stride, const uint8_t* bases, uint8
   static_assert(C::kWordBytes % kVectorBytes == 0);
   auto shorten_all = [&](auto code) __attribute__((always_inline)) {
     for (int v = 0; v < C::kWordBytes; v += kVectorBytes) {
-      const Lanes last = code(C::kWords, v);
-#pragma GCC unroll 16
+      const Lanes base = load_vector<Lanes>(bases + v);
+      auto number = [&](int i) __attribute__((always_inline)) { return load_vector<Lanes>(words + stride * i + v); };
+      const Lanes last = code(number(C::kWords), base);
+#pragma GCC unroll 4
       for (int i = 0; i < C::kWords; i++) {
-        const Lanes word = code(i, v) | C::carry(i, last);
+        const Lanes word = code(number(i), base) | C::carry(i, last);
         std::memcpy(to + C::kWordBytes * i + v, &word, sizeof word);
       }
     }
   };
-  auto number = [&](int i, int v) __attribute__((always_inline)) { return load_vector<Lanes>(words + stride * i + v); };
-  auto above = [&](Lanes x, int v) __attribute__((always_inline)) { return (x & C::kMagnitude) - load_vector<Lanes>(bases + v); };
-  Lanes all{};
-  shorten_all([&](int i, int v) __attribute__((always_inline)) {
-    const Lanes x = number(i, v), code = above(x, v);
-    all |= code;
-    return (x & C::kSign) | code;
+  Lanes outside{};
+  shorten_all([&](Lanes x, Lanes base) __attribute__((always_inline)) {
+    outside |= C::outside(x, base);
+    return C::code(x, base);
   });
-  if (!any_bits(all & Lane(~C::kLargest))) return true;
-  shorten_all([&](int i, int v) {
-    const Lanes x = number(i, v), code = above(x, v);
-    return ((x & C::kSign) | code) & Lanes(code <= C::kLargest);
+  if (!any_bits(outside)) return true;
+  shorten_all([&](Lanes x, Lanes base) __attribute__((always_inline)) {
+    const auto inside = Lanes(C::outside(x, base) == 0);
+    return C::code(x & inside, base) & inside;
   });
   return false;
 }
 
-Base base_below_largest(Pack pack, const uint8_t* row, int cols) {
-  return with_code(pack, [&](auto code) { return base_below_largest<decltype(code)>(row, cols); });
+Base base_of(Pack pack, const uint8_t* row, int cols) {
+  return pack == Pack::F32_24 ? base_of_floats(row, cols) : base_below_largest(row, cols);
 }
 
 bool shorten_words(Pack pack, const uint8_t* words, int stride, const uint8_t* bases, uint8_t* to) {
@@ -146,7 +176,7 @@ bool half_to_bf16(const uint8_t* half, int n, uint8_t* to) {
   return !(any & 0xffff);
 }
 
-constexpr Shortening kShortening = {base_below_largest, shorten_words, shorten_head, half_to_bf16};
+constexpr Shortening kShortening = {base_of, shorten_words, shorten_head, half_to_bf16};
 
 }  // namespace
 }  // namespace gristmill

@@ -27,7 +27,7 @@ _Native = Callable[[F32, F32 | None, Any, float], tuple[F32 | None, F32]]
 """Of x, what is added to it, a norm's weight and its eps: (the sum, what becomes of its norm)."""
 
 N_EXACT = 1 << 15
-N_AS_STORED = 1 << 18
+N_AS_STORED = 1 << 16
 
 
 class CpuOps:
@@ -39,12 +39,15 @@ class CpuOps:
                not quantized: too small to gain speed from int8 activations, and the models that have such matrices
                lose the most by them
     n_as_stored  matrices of floats with up to so many elements are read as they are; larger ones are kept in fewer bits
-               a number, without loss, where nearly all of their numbers allow that: memory is what they wait for.
-               Float16 that was made of bfloat16, as most published files are, is kept and multiplied as that
+               a number, where nearly all of their numbers allow that: memory is what they wait for. Bfloat16 loses
+               nothing by its 12 bits; float32 is rounded to 24, by at most a 2^23rd of its row's largest number, which
+               sums of float32 hide. Float16 that was made of bfloat16, as most published files are, is kept and
+               multiplied as that
     memory     what weights are to lie in, where it was begun before (`ops.memory`)
     lazy       unless most of that is ready when they are put, matrices are left in the files that they are mapped from,
                and packed when they are multiplied for the second time: results are the same, the first of them comes
-               sooner. The files must not change meanwhile
+               sooner. Large ones of float32, which must be rounded first, do not wait. The files must not change
+               meanwhile
     """
 
     name = "cpu"
@@ -140,15 +143,15 @@ class CpuOps:
             scales,
             weight.row_order,
             target,
-            self._lossless(weight, rows * cols),
+            self._shorter(weight, rows * cols),
             is_mapped(weight.data),
         )
 
-    def _lossless(self, weight: Weight, n_elements: int) -> str | None:
-        """What its numbers are kept as if they lose nothing by it."""
+    def _shorter(self, weight: Weight, n_elements: int) -> str | None:
+        """What its numbers are kept as if they fit it: in fewer bits, float32 rounded to 24, the others as they are."""
         if n_elements <= self._n_as_stored:
             return None
-        return {QType.F32: "f32_28", QType.F16: "bf16_12", QType.BF16: "bf16_12"}.get(weight.qtype)
+        return {QType.F32: "f32_24", QType.F16: "bf16_12", QType.BF16: "bf16_12"}.get(weight.qtype)
 
     def _has_kernel(self, weight: Weight) -> bool:
         """Whether the weight is packed as it is rather than as float32."""
