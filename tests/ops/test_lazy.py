@@ -92,6 +92,36 @@ def test_floats_are_the_same_before_and_after(kind: str, isa: str, mapped: Calla
     np.testing.assert_array_equal(later.linear(x, w), expected)
 
 
+WRONG = "f16 of bf16 but for one number"  # which few of its rows show
+
+
+@pytest.mark.parametrize("isa", isas())
+def test_a_wrong_guess_reaches_no_one(isa: str, mapped: Callable[[Weight], Weight]) -> None:
+    """Whether rows are read, a norm multiplied with it and a neighbour, its SwiGLU taken, or all packed first."""
+    odd, right, other = mapped(FLOATS[WRONG]()), mapped(f16(of_bf16(LARGE))), mapped(bf16(of_bf16(LARGE, 3)))
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((2, 5, LARGE[1]), np.float32)
+    norm, tokens = rng.random(LARGE[1], np.float32), np.array([0, LARGE[0] - 1], np.int32)
+    now, later = CpuOps(2, isa), CpuOps(2, isa, lazy=True)
+    for parts in ([odd], [right, odd], [odd, other], [right, other]):
+        expected, gated = now.put(parts), len(parts) == 2
+        w, packed = later.put(parts), later.put(parts)
+        later.pack_waiting(lambda: False)
+        again = later.put(parts)
+        assert [p.is_packed for p in (w, packed, again)] == [True, True, False]
+        if not gated:
+            np.testing.assert_array_equal(later.embed(again, tokens), now.embed(expected, tokens))
+        for p in (again, packed, again):
+            sums = later.add(x, y), now.add(x, y)
+            actual = later.linear(later.rms_norm(sums[0], norm, 1e-5), p)
+            np.testing.assert_array_equal(actual, now.linear(now.rms_norm(sums[1], norm, 1e-5), expected))
+            np.testing.assert_array_equal(later.get(sums[0]), now.get(sums[1]))
+        if gated:
+            fresh = later.put(parts)
+            for _ in range(2):
+                np.testing.assert_array_equal(later.gated_linear(x, fresh, 0.0), now.gated_linear(x, expected, 0.0))
+
+
 def test_large_float32_does_not_wait(mapped: Callable[[Weight], Weight]) -> None:
     """Small as it is stored, it does; large it is rounded to 24 bits, for which all of a row must be read."""
     for shape in ((40, 512), LARGE):

@@ -167,7 +167,7 @@ std::vector<std::shared_ptr<PackedMatrix>> Ops::put(const std::vector<std::share
   std::vector<std::shared_ptr<PackedMatrix>> all;
   std::vector<Due> due;
   for (const auto& weight : weights) {
-    if (lazy && weight->mapped) find_widened(*weight, pool_, *kernels_);
+    if (lazy && weight->mapped) guess_widened(*weight, pool_, *kernels_);
     all.push_back(std::make_shared<PackedMatrix>(unpacked(weight, *kernels_)));
     if (lazy && may_wait(*weight)) continue;
     due.push_back({all.back().get(), std::vector<int>(weight->n_matrices)});
@@ -245,8 +245,11 @@ void Ops::run() {
     if (part.packed(t.matrix)) return multiply(*t.w, t.matrix, t.part, {part.matrix, t.matrix, b.panel, b.panel_end, 0}, columns);
     thread_local std::vector<uint8_t> memory;
     PanelReader reader(part, t.matrix, b.panel, b.panel_end, *kernels_, memory);
-    for (int p = b.panel; p < b.panel_end; p += kGroup)
-      multiply(*t.w, t.matrix, t.part, reader.read(std::min(p + kGroup, b.panel_end)), columns);
+    for (int p = b.panel; p < b.panel_end; p += kGroup) {
+      const Panels panels = reader.read(std::min(p + kGroup, b.panel_end));
+      if (!panels.exact) guessed_wrong_ = true;
+      multiply(*t.w, t.matrix, t.part, panels, columns);
+    }
   });
 }
 
@@ -266,6 +269,7 @@ void Ops::run_gated(float limit) {
     for (int p = b.panel; p < b.panel_end; p += step) {
       const int end = std::min(p + step, b.panel_end), row = p * kLanes, n = std::min(end * kLanes, d_ff) - row;
       const Panels panels[2] = {gates.read(end), ups.read(end)};
+      if (!panels[0].exact || !panels[1].exact) guessed_wrong_ = true;
       for (int first = b.first; first < b.first + b.n; first += most) {
         float* out = products.data();
         for (int part = 0; part < 2; part++, out += size_t(most) * stride) {
@@ -286,23 +290,37 @@ void Ops::run_gated(float limit) {
 void Ops::linear(const Rows& x, int n_rows, const Linear& w, float* y) {
   if (n_rows == 0) return;
   if (!w.packed()) pack_used(w, {0});
-  prepare(x, nullptr, n_rows, tile_columns(n_rows, w), w, input_);
-  int rows = w.rows();
-  for (int i = 0; i < n_rows; i++) input_.columns[i].y = y + size_t(i) * rows;
-  tasks_.clear();
-  plan(w, 0, input_, 0, n_rows);
-  run();
+  const int rows = w.rows();
+  do {
+    prepare(x, nullptr, n_rows, tile_columns(n_rows, w), w, input_);
+    for (int i = 0; i < n_rows; i++) input_.columns[i].y = y + size_t(i) * rows;
+    tasks_.clear();
+    plan(w, 0, input_, 0, n_rows);
+    run();
+  } while (!w.packed() && guessed_wrong(w));
 }
 
 void Ops::gated_linear(const Rows& x, int n_rows, const Linear& w, float limit, float* y) {
   if (n_rows == 0) return;
   if (!w.packed()) pack_used(w, {0});
-  prepare(x, nullptr, n_rows, tile_columns(n_rows, w), w, input_);
-  int d_ff = w.rows() / 2;
-  for (int i = 0; i < n_rows; i++) input_.columns[i].y = y + size_t(i) * d_ff;
-  tasks_.clear();
-  plan_gated(w, 0, input_, 0, n_rows);
-  run_gated(limit);
+  const int d_ff = w.rows() / 2;
+  do {
+    prepare(x, nullptr, n_rows, tile_columns(n_rows, w), w, input_);
+    for (int i = 0; i < n_rows; i++) input_.columns[i].y = y + size_t(i) * d_ff;
+    tasks_.clear();
+    plan_gated(w, 0, input_, 0, n_rows);
+    run_gated(limit);
+  } while (!w.packed() && guessed_wrong(w));
+}
+
+bool Ops::guessed_wrong(const Linear& w) {
+  const bool wrong = guessed_wrong_.exchange(false);
+  for (const auto& part : w.parts) {
+    if (!part->source || !part->source->guessed) continue;
+    if (wrong) find_widened(*part, pool_, *kernels_);
+    else part->source->guessed = false;
+  }
+  return wrong;
 }
 
 void Ops::embed(const Linear& w, const int32_t* tokens, int n_tokens, float* y) {
@@ -311,7 +329,7 @@ void Ops::embed(const Linear& w, const int32_t* tokens, int n_tokens, float* y) 
   for_rows(n_tokens, cols, [&](int i) {
     thread_local std::vector<uint8_t> memory;
     const int panel = tokens[i] / kLanes / kGroup * kGroup, end = std::min(panel + kGroup, table.matrix.n_panels());
-    const Panels panels = PanelReader(table, 0, panel, end, *kernels_, memory).read(end);
+    const Panels panels = PanelReader(table, 0, panel, end, *kernels_, memory, true).read(end);
     unpack_row(panels.matrix, panels.index, tokens[i] - panels.first * kLanes, y + size_t(i) * cols);
   });
 }

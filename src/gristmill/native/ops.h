@@ -199,6 +199,8 @@ class Ops {
   Block take_block(const Task& t, int& begin, int end) const;
   // Packs those of these matrices that have been used before, or, where `least` is New, all that are not packed; the others are used now.
   void pack_used(const Linear& w, const std::vector<int>& matrices, PackedMatrix::State least = PackedMatrix::State::Used);
+  // After all of w has been multiplied as it lies in its file: whether what was guessed of it was wrong. It is known then.
+  bool guessed_wrong(const Linear& w);
   void multiply(const Linear& w, int matrix, int part, const Panels& panels, const Columns& columns) const;
   void for_rows(int n_rows, int64_t cost, const std::function<void(int)>& body);
 
@@ -207,6 +209,7 @@ class Ops {
   std::shared_ptr<Arena> arena_;
   const Kernels* kernels_;
   std::atomic<int64_t> packing_ns_{0};
+  std::atomic<bool> guessed_wrong_{false};
   Activations input_;
   std::vector<float> hidden_rows_, out_;  // of experts
   std::vector<Task> tasks_;

@@ -332,30 +332,54 @@ bool may_wait(const SourceWeight& w) {
   return w.shorter == Pack::kCount || (w.n_matrices == 1 && (w.source != Source::F16 || w.widened));
 }
 
-void find_widened(SourceWeight& w, ThreadPool& pool, const Kernels& kernels) {
+namespace {
+
+// Whether bfloat16 has all numbers of n rows of float16, spread over all of it.
+bool is_widened(const SourceWeight& w, int64_t n, ThreadPool& pool, const Kernels& kernels) {
   constexpr int kRowsAtOnce = 64;
-  if (w.source != Source::F16 || w.shorter == Pack::kCount || w.quantize_to != Pack::kCount) return;
   const int64_t n_rows = int64_t(w.n_matrices) * w.stored_rows;
+  n = std::min(n, n_rows);
   std::atomic<bool> exact{true};
-  pool.run(int((n_rows + kRowsAtOnce - 1) / kRowsAtOnce), [&](int i) {
+  pool.run(int((n + kRowsAtOnce - 1) / kRowsAtOnce), [&](int i) {
     thread_local std::vector<uint8_t> bf16;
     bf16.resize(size_t(w.cols) * 2);
-    const int64_t first = int64_t(i) * kRowsAtOnce, end = std::min(first + kRowsAtOnce, n_rows);
+    const int64_t first = int64_t(i) * kRowsAtOnce, end = std::min(first + kRowsAtOnce, n);
     for (int64_t r = first; r < end && exact; r++)
-      if (!kernels.shortening->half_to_bf16(w.data + size_t(r) * w.cols * 2, w.cols, bf16.data())) exact = false;
+      if (!kernels.shortening->half_to_bf16(w.data + size_t(r * n_rows / n) * w.cols * 2, w.cols, bf16.data())) exact = false;
   });
-  w.widened = exact;
-  if (!exact) w.shorter = Pack::kCount;
+  return exact;
 }
 
-PackedMatrix unpacked(std::shared_ptr<const SourceWeight> weight, const Kernels& kernels) {
+}  // namespace
+
+void guess_widened(SourceWeight& w, ThreadPool& pool, const Kernels& kernels) {
+  constexpr int kSomeRows = 4;
+  if (w.source != Source::F16 || w.shorter == Pack::kCount || w.quantize_to != Pack::kCount) return;
+  w.guessed = w.n_matrices == 1;
+  w.widened = is_widened(w, w.guessed ? kSomeRows : INT64_MAX, pool, kernels);
+  if (!w.widened) w.guessed = false, w.shorter = Pack::kCount;
+}
+
+void find_widened(PackedMatrix& weight, ThreadPool& pool, const Kernels& kernels) {
+  SourceWeight& w = *weight.source;
+  w.guessed = false;
+  if (is_widened(w, INT64_MAX, pool, kernels)) return;
+  w.widened = false, w.shorter = Pack::kCount;
+  weight.matrix.pack = pack_of(w);
+}
+
+PackedMatrix unpacked(std::shared_ptr<SourceWeight> weight, const Kernels& kernels) {
   const SourceWeight& w = *weight;
   const Matrix m{pack_of(w), w.n_matrices, w.rows, w.cols, nullptr, kernels.byte_zero};
   return {m, nullptr, std::move(weight), std::vector<PackedMatrix::State>(w.n_matrices)};
 }
 
 void pack(const std::vector<Due>& due, ThreadPool& pool, Arena& arena, const Kernels& kernels) {
-  if (std::vector<Due> again = pack_some(due, true, pool, arena, kernels); !again.empty()) pack_some(again, false, pool, arena, kernels);
+  if (std::vector<Due> again = pack_some(due, true, pool, arena, kernels); !again.empty()) {
+    for (const Due& one : again)
+      if (one.weight->source->guessed) find_widened(*one.weight, pool, kernels);
+    pack_some(again, false, pool, arena, kernels);
+  }
   for (const Due& one : due) {
     auto& states = one.weight->states;
     for (int matrix : one.matrices) states[matrix] = PackedMatrix::State::Packed;
@@ -368,8 +392,8 @@ void pack(const std::vector<Due>& due, ThreadPool& pool, Arena& arena, const Ker
 // Lays groups where they are near. Numbers are not shortened: that takes longer than they take to be read once.
 class PanelReader::Near {
  public:
-  Near(const PackedMatrix& w, int matrix, int begin, int end, const Kernels& kernels, std::vector<uint8_t>& memory)
-      : matrix_(with_plain(w.matrix)), first_(matrix * matrix_.n_groups()), job_{w.source.get(), matrix_, nullptr}, memory_(memory),
+  Near(const PackedMatrix& w, int matrix, int begin, int end, const Kernels& kernels, std::vector<uint8_t>& memory, bool as_stored)
+      : matrix_(with(w.matrix, as_stored && w.source->source == Source::F16 ? Pack::F16 : w.matrix.plain())), first_(matrix * matrix_.n_groups()), job_{w.source.get(), matrix_, nullptr}, memory_(memory),
         layer_(job_, group_of(begin), group_of(end + kGroup - 1), kernels) {}
 
   Panels lay(int begin, int end) {
@@ -378,17 +402,17 @@ class PanelReader::Near {
     uint8_t* const data = memory_.data() + (kAlignment - reinterpret_cast<uintptr_t>(memory_.data()) % kAlignment) % kAlignment;
     for (int panel = begin; panel < end; panel += kGroup) {
       uint8_t* const group = data + matrix_.panel_bytes() * size_t(panel - begin);
-      layer_.lay(group_of(panel), [&](size_t at) { return group + at; }, [](size_t, size_t) {});
+      exact_ &= layer_.lay(group_of(panel), [&](size_t at) { return group + at; }, [](size_t, size_t) {});
       const auto& tail = layer_.tail().bytes;
       std::copy(tail.begin(), tail.end(), group + matrix_.step_offset(matrix_.group_width(panel), matrix_.n_steps()));
     }
     const int rows = std::min(end * kLanes, matrix_.rows) - begin * kLanes;
-    return {{matrix_.pack, 1, rows, matrix_.cols, data, matrix_.zero}, 0, 0, end - begin, begin};
+    return {{matrix_.pack, 1, rows, matrix_.cols, data, matrix_.zero}, 0, 0, end - begin, begin, exact_};
   }
 
  private:
-  static Matrix with_plain(Matrix m) {
-    m.pack = m.plain();
+  static Matrix with(Matrix m, Pack pack) {
+    m.pack = pack;
     return m;
   }
   int group_of(int panel) const { return first_ + panel / kGroup; }
@@ -398,10 +422,13 @@ class PanelReader::Near {
   const Job job_;
   std::vector<uint8_t>& memory_;
   GroupLayer layer_;
+  bool exact_ = true;
 };
 
-PanelReader::PanelReader(const PackedMatrix& w, int matrix, int begin, int end, const Kernels& kernels, std::vector<uint8_t>& memory)
-    : w_(w), index_(matrix), next_(begin), near_(w.packed(matrix) ? nullptr : new Near(w, matrix, begin, end, kernels, memory)) {}
+PanelReader::PanelReader(const PackedMatrix& w, int matrix, int begin, int end, const Kernels& kernels, std::vector<uint8_t>& memory,
+                         bool as_stored)
+    : w_(w), index_(matrix), next_(begin),
+      near_(w.packed(matrix) ? nullptr : new Near(w, matrix, begin, end, kernels, memory, as_stored)) {}
 
 PanelReader::~PanelReader() = default;
 

@@ -23,7 +23,8 @@ struct SourceWeight {
   Pack quantize_to = Pack::kCount;  // Q8R, Q8_0, Q4_0 or MXFP4 for floats, kCount for what it is
   Pack shorter = Pack::kCount;      // what its floats are kept as if it has codes for them (shortened.h), kCount: what they are
   bool mapped = false;              // `data` lies in a file's map, whose pages may be dropped once they are read
-  bool widened = false;             // of float16: all of it is known to have been bfloat16, and it is kept as that
+  bool widened = false;             // of float16: it was bfloat16, and is kept as that
+  bool guessed = false;             // by some of its rows alone; who reads the others finds out (Panels::exact)
 };
 
 // A weight as kernels read it. A lazy one lies in its file at first, and each of its matrices (of experts there are many) is packed
@@ -32,7 +33,7 @@ struct PackedMatrix {
   enum class State : uint8_t { New, Used, Packed };
   Matrix matrix;                               // data: null while none of it is packed
   std::shared_ptr<HugeBuffer> memory;
-  std::shared_ptr<const SourceWeight> source;  // until all of it is packed; then null
+  std::shared_ptr<SourceWeight> source;        // until all of it is packed; then null
   std::vector<State> states;                   // of each matrix, until then
 
   bool packed(int m) const { return !source || states[m] == State::Packed; }
@@ -48,11 +49,13 @@ struct Due {
 Pack pack_of(const SourceWeight& weight);
 
 // As it is in its file, and whether it may stay there for now: what it is multiplied as must not depend on numbers that no one has read.
-PackedMatrix unpacked(std::shared_ptr<const SourceWeight> weight, const Kernels& kernels);
+PackedMatrix unpacked(std::shared_ptr<SourceWeight> weight, const Kernels& kernels);
 bool may_wait(const SourceWeight& weight);
 
-// Reads all of a weight of float16 that is to be kept as bfloat16 if it loses nothing by that, so that this is known.
-void find_widened(SourceWeight& weight, ThreadPool& pool, const Kernels& kernels);
+// Of a weight of float16 that is to be kept as bfloat16 if it loses nothing by that: whether it does, as far as some of its rows show
+// where there is one matrix, otherwise all of them. The second, of a guess that was wrong, reads all of it.
+void guess_widened(SourceWeight& weight, ThreadPool& pool, const Kernels& kernels);
+void find_widened(PackedMatrix& weight, ThreadPool& pool, const Kernels& kernels);
 
 // All of them in one parallel run. Of a weight for which may_wait is false, all matrices are due at once.
 void pack(const std::vector<Due>& due, ThreadPool& pool, Arena& arena, const Kernels& kernels);
@@ -61,13 +64,15 @@ void pack(const std::vector<Due>& due, ThreadPool& pool, Arena& arena, const Ker
 struct Panels {
   Matrix matrix;
   int index, begin, end, first;
+  bool exact = true;  // false: of float16 that is no bfloat16, against what was guessed; these are not its numbers
 };
 
 // Reads panels [begin, end) of a weight's matrix in order: where they are packed, there; otherwise they are laid in `memory`, some at a
-// time. Both ends are groups' or the last panel's.
+// time, as they are multiplied or, as_stored, in the type of their file. Both ends are groups' or the last panel's.
 class PanelReader {
  public:
-  PanelReader(const PackedMatrix& w, int matrix, int begin, int end, const Kernels& kernels, std::vector<uint8_t>& memory);
+  PanelReader(const PackedMatrix& w, int matrix, int begin, int end, const Kernels& kernels, std::vector<uint8_t>& memory,
+              bool as_stored = false);
   ~PanelReader();
   // The next ones up to `end`, which hold until the next call.
   Panels read(int end);
