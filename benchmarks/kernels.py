@@ -49,7 +49,7 @@ def main() -> None:
     parser.add_argument("--types", default=",".join(TYPES))
     args = parser.parse_args()
     ops, rng = CpuOps(args.threads, args.isa), np.random.default_rng(0)
-    print(f"{ops.isa}, {ops.n_threads} threads, {args.rows} x {args.cols}: GB/s read / GFLOP/s, by columns")
+    print(f"{ops.isa}, {ops.n_threads} threads, {args.rows} x {args.cols}: GB/s of the file / GFLOP/s, by columns")
     print("type    pack GB/s " + "".join(f"{n:>18}" for n in COLUMNS))
     for label in args.types.split(","):
         qtype = next(q for q in QType if q.label == label)

@@ -61,8 +61,9 @@ def assert_agree(oracle: Oracle, max_kl: float) -> None:
     assert found.top1 >= MIN_TOP1, found
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", [*CONFIGS, "llama-wide", "qwen3-wide", "gpt-oss-wide"])
 def test_gguf_float32(name: str, checkpoint: Checkpoint) -> None:
+    """Of the wide ones, matrices of more than 65,536 elements are rounded to 24 bits."""
     base, oracle = source(name, checkpoint), rounded(checkpoint, name, "F32", Type.F32)
     ids = oracle.text(N_POSITIONS)
     logits = logits_of(oracle, ids)
