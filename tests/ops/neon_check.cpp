@@ -53,27 +53,33 @@ static std::vector<uint8_t> random_weights(Source source, size_t n) {
   return data;
 }
 
-// The weight packed, after its last group was laid near where it is multiplied: both alike.
+// The weight packed, after its last group was laid near where it is multiplied: both alike, but for what is kept in fewer bits.
 static PackedMatrix packed_by(const Kernels& kernels, const SourceWeight& weight, Arena& arena, bool& same) {
   ThreadPool pool(1);
-  PackedMatrix w = unpacked(std::make_shared<const SourceWeight>(weight), kernels);
+  PackedMatrix w = unpacked(std::make_shared<SourceWeight>(weight), kernels);
   std::vector<uint8_t> memory;
   const int end = w.matrix.n_panels(), begin = (end - 1) / kGroup * kGroup;
   PanelReader reader(w, 0, begin, end, kernels, memory);
   const Panels near = reader.read(end);
   pack({{&w, {0}}}, pool, arena, kernels);
+  if (weight.shorter != Pack::kCount) {
+    same &= w.packed(0) && w.matrix.pack == weight.shorter;
+    return w;
+  }
   same &= w.packed(0) && near.first == begin && near.end == end - begin &&
           !std::memcmp(near.matrix.data, w.matrix.group(0, begin), w.matrix.panel_bytes() * near.end);
   return w;
 }
 
 static bool check_linear(Source source, const char* name, const Kernels& neon, const Kernels& portable,
-                         Pack quantize_to = Pack::kCount) {
+                         Pack quantize_to = Pack::kCount, Pack shorter = Pack::kCount) {
   int rows = 70, cols = 512, n_columns = 7;
   std::vector<uint8_t> data = random_weights(source, size_t(rows) * cols);
+  const float far = 1e4f;  // has no code in fewer bits
+  if (shorter == Pack::F32_24) std::memcpy(&data[4 * 777], &far, 4);
   std::vector<float> scales(rows, 0.001f);
   SourceWeight w{source, 1, rows, cols, data.data(), source == Source::INT8_ROWS ? scales.data() : nullptr, 0, nullptr, rows,
-                 quantize_to};
+                 quantize_to, shorter};
   Arena arena;
   bool same = true;
   PackedMatrix packed = packed_by(portable, w, arena, same), again = packed_by(neon, w, arena, same);
@@ -155,6 +161,8 @@ int main() {
   for (Pack pack : {Pack::Q8R, Pack::Q8_0})
     for (Source source : {Source::F32, Source::F16, Source::BF16})
       good &= check_linear(source, "quantized", *neon, *portable, pack);
+  good &= check_linear(Source::F32, "f32_24", *neon, *portable, Pack::kCount, Pack::F32_24);
+  good &= check_linear(Source::BF16, "bf16_12", *neon, *portable, Pack::kCount, Pack::BF16_12);
   good &= check_attention(*neon, *portable, 6) && check_attention(*neon, *portable, 23);
   std::vector<float> x = normals(50), w = normals(50), a(50), b(50);
   auto norm = [&](const Kernels* k, std::vector<float>& y) { k->rms_norm(x.data(), nullptr, nullptr, w.data(), 50, 1e-5f, y.data()); };

@@ -142,7 +142,7 @@ struct Base {
 
 // What an instruction set does of it.
 struct Shortening {
-  // The largest number has the largest code, among floats the largest one that lies near the others. cols: a multiple of Code::kColumns.
+  // The largest number has the largest code, of float the largest one that lies near the others. cols: a multiple of kColumns.
   Base (*base)(Pack pack, const uint8_t* row, int cols);
   // A panel's plain words of a step, `stride` bytes apart, become shortened ones; bases: of each lane. Whether all numbers have
   // a code; those that have none get 0.
