@@ -82,3 +82,11 @@ def test_the_project_speaks_of_itself_alone(word: str) -> None:
         path = ROOT / name
         if path.suffix in (".py", ".md", ".cpp", ".h", ".toml", ".cmake") and path != Path(__file__).resolve():
             assert word not in path.read_text(), f"{name} says {word!r}"
+
+
+def test_native_code_keeps_to_a_line() -> None:
+    """Of 130 columns; Python's are the linter's."""
+    files = [p for p in (PACKAGE / "native").rglob("*") if p.suffix in {".h", ".cpp"}]
+    long = [f"{p.name}:{i}" for p in files for i, line in enumerate(p.read_text().splitlines(), 1) if len(line) > 130]
+    assert files
+    assert not long

@@ -151,7 +151,8 @@ class Heads {
 std::vector<std::shared_ptr<KvStore>> make_kv_layers(const KvLayer& shape, int n_layers, int n_blocks) {
   std::vector<std::shared_ptr<KvStore>> layers;
   int n_chunks = (n_blocks + kKvChunk - 1) / kKvChunk;
-  size_t size = KvStore{shape, n_blocks, nullptr}.block_bytes() * kKvChunk, aligned = (size + 63) / 64 * 64, stride = aligned * n_layers;
+  size_t size = KvStore{shape, n_blocks, nullptr}.block_bytes() * kKvChunk, aligned = (size + 63) / 64 * 64,
+         stride = aligned * n_layers;
   auto memory = std::make_shared<HugeBuffer>(stride * n_chunks);
   for (int i = 0; i < n_layers; i++) {
     layers.push_back(std::make_shared<KvStore>(KvStore{shape, n_blocks, memory}));
@@ -163,7 +164,8 @@ std::vector<std::shared_ptr<KvStore>> make_kv_layers(const KvLayer& shape, int n
 
 void Ops::store_qkv(const StoreCall& c) {
   const int n_kv = c.kv.n_kv_heads, q_width = c.n_heads * c.kv.head_dim, width = q_width + 2 * n_kv * c.kv.head_dim;
-  const int n_groups = (c.n_tokens + kKvBlock - 1) / kKvBlock, n_parts = n_groups < pool_.size() ? std::min(n_kv, pool_.size()) : 1;
+  const int n_groups = (c.n_tokens + kKvBlock - 1) / kKvBlock,
+            n_parts = n_groups < pool_.size() ? std::min(n_kv, pool_.size()) : 1;
   const Heads heads(*kernels_, c);
   auto leaves = [&](int t) { return c.slots[t + 1] / kKvBlock != c.slots[t] / kKvBlock; };
   // A thread takes neighbours, which share cache lines; of few tokens it takes some heads. The next token's block is asked for

@@ -552,7 +552,8 @@ void put_queries(const KvLayer& kv, const AttentionRows& rows, float* memory) {
 template <class T>
 void segment_states(const KvLayer& kv, const AttentionRows& rows, int number, float* states, float* totals, float* memory) {
   const int32_t* blocks = rows.blocks + number * kSegment / kKvBlock;
-  Segment<T> s{kv, rows.n_rows, number * kSegment, rows.kv_head, blocks, {}, {}, states, totals, queries(memory), memory, nullptr};
+  Segment<T> s{kv, rows.n_rows, number * kSegment, rows.kv_head, blocks, {}, {}, states, totals, queries(memory), memory,
+               nullptr};
   const auto end_of_queries = reinterpret_cast<uintptr_t>(queries(memory) + size_t(kMaxAttentionRows) * kv.head_dim);
   s.plain = reinterpret_cast<typename T::Element*>((end_of_queries + 63) / 64 * 64);
   int end = 0;

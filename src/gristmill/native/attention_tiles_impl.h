@@ -118,7 +118,8 @@ void stream_tiles(const Segment<T>& s, int n_heads) {
     for (int h = 0; h < n_heads; h++) {
       const int row = h * s.n_rows;
       if constexpr (T::kShortened) unpack_values<kAheadOfKeys>(s.kv, s.value_bytes(b, h), s.plain_values(kOne));
-      const uint16_t *w = values.of(b, s.values(T::kShortened ? kOne : b, h)), *p = reinterpret_cast<const uint16_t*>(s.scores + size_t(row) * kScoreStride);
+      const uint16_t *w = values.of(b, s.values(T::kShortened ? kOne : b, h)),
+                     *p = reinterpret_cast<const uint16_t*>(s.scores + size_t(row) * kScoreStride);
       for_dimensions(v_dim, [&](auto width, int d) {
         constexpr int kWidth = decltype(width)::value;
         float* out = s.state(row) + kStateHead + d;

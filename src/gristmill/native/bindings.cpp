@@ -42,7 +42,8 @@ struct Stored {
 };
 
 Stored stored(const std::string& label, In<uint8_t, 1> data, int n_matrices, int stored_rows, int cols, Stored::Scales scales,
-              Optional<int32_t, 1> row_order, const std::optional<std::string>& quantize_to, const std::optional<std::string>& shorter, bool mapped) {
+              Optional<int32_t, 1> row_order, const std::optional<std::string>& quantize_to,
+              const std::optional<std::string>& shorter, bool mapped) {
   SourceWeight w{};
   w.mapped = mapped;
   w.source = source_of(label);
@@ -143,8 +144,8 @@ size_t kv_block_bytes(Backend& ops, int n_kv_heads, int head_dim, const std::str
 using MaybeResult = std::optional<Result<float>>;
 
 // Where there is `more`, the second is x + more.
-std::pair<Rows, MaybeResult> rows_of(Backend& ops, const In<float, 2>& x, const Optional<float, 2>& more, const Optional<float, 1>& norm,
-                                     float eps) {
+std::pair<Rows, MaybeResult> rows_of(Backend& ops, const In<float, 2>& x, const Optional<float, 2>& more,
+                                     const Optional<float, 1>& norm, float eps) {
   check(!more || (more->shape(0) == x.shape(0) && more->shape(1) == x.shape(1)), "rms_norm: the shapes differ");
   check(!more || norm, "rms_norm: a sum needs a norm");
   check(!norm || norm->size() == x.shape(1), "rms_norm: the weight's size is not x's width");
@@ -163,13 +164,14 @@ auto linear(Backend& ops, const Linear& w, In<float, 2> x, Optional<float, 2> mo
 
 bool is_gated(const Linear& w) { return w.parts.size() == 2 && w.parts[0]->matrix.rows == w.parts[1]->matrix.rows; }
 
-auto gated_linear(Backend& ops, const Linear& w, float limit, In<float, 2> x, Optional<float, 2> more, Optional<float, 1> norm, float eps) {
+auto gated_linear(Backend& ops, const Linear& w, float limit, In<float, 2> x, Optional<float, 2> more, Optional<float, 1> norm,
+                  float eps) {
   check(int(x.shape(1)) == w.cols() && w.n_matrices() == 1, "gated_linear: x's width is not the weight's");
   check(is_gated(w), "gated_linear: the weight must have two parts of the same rows");
   auto [rows, total] = rows_of(ops, x, more, norm, eps);
   auto out = make(ops, {x.shape(0), size_t(w.rows() / 2)});
-  perform(ops, [&ops, &w, rows = rows, n = int(x.shape(0)), limit, out = out.data()] { ops.gated_linear(rows, n, w, limit, out); },
-          x, more, norm, w);
+  const int n = int(x.shape(0));
+  perform(ops, [&ops, &w, rows = rows, n, limit, y = out.data()] { ops.gated_linear(rows, n, w, limit, y); }, x, more, norm, w);
   return std::pair(total, out);
 }
 
@@ -223,7 +225,8 @@ void advance(In<int32_t, 1> ids, InOut<int32_t, 1> tokens, InOut<int32_t, 1> pos
   size_t n = ids.size(), n_begun = 0;
   check(tokens.size() == n && positions.size() == n && seq_lens.size() == n && next_positions.size() == n,
         "advance: one token of each sequence is needed");
-  check(slots.size() == tables.size() && begun.size() == tables.size(), "advance: slots, a table and begun blocks for each group are needed");
+  check(slots.size() == tables.size() && begun.size() == tables.size(),
+        "advance: slots, a table and begun blocks for each group are needed");
   for (size_t i = 0; i < n; i++) n_begun += (positions.data()[i] + 1) % kKvBlock == 0;
   for (size_t g = 0; g < tables.size(); g++) {
     check(slots[g].size() == n && tables[g].shape(0) == n, "advance: a slot and a row of blocks for each sequence are needed");
@@ -277,9 +280,12 @@ void make_continuation(Continuation* self, nb::object ops, nb::object tape, In<i
 auto rope_angles(Backend& ops, In<int32_t, 1> positions, In<float, 1> inv_freq, float scale) {
   size_t n = positions.size(), half = inv_freq.size();
   auto cos = make(ops, {n, half}), sin = make(ops, {n, half});
-  perform(ops, [&ops, positions = positions.data(), n, inv_freq = inv_freq.data(), half, scale, cos = cos.data(), sin = sin.data()] {
-    ops.rope_angles(positions, int(n), inv_freq, int(half), scale, cos, sin);
-  }, positions, inv_freq);
+  perform(
+      ops,
+      [&ops, positions = positions.data(), n, inv_freq = inv_freq.data(), half, scale, cos = cos.data(), sin = sin.data()] {
+        ops.rope_angles(positions, int(n), inv_freq, int(half), scale, cos, sin);
+      },
+      positions, inv_freq);
   return std::pair(cos, sin);
 }
 
@@ -296,7 +302,8 @@ auto store_qkv(Backend& ops, In<float, 2> qkv, Optional<float, 1> q_norm, Option
   check(qkv.shape(1) % head_dim == 0 && heads > 2 * size_t(c.kv.n_kv_heads), "store_qkv: qkv's width is not whole heads");
   check(slots.size() == n_tokens && cos.shape(0) == n_tokens && sin.shape(0) == n_tokens, "store_qkv: the token counts differ");
   check(cos.shape(1) * 2 == head_dim && sin.shape(1) * 2 == head_dim, "store_qkv: cos and sin must be [T, head_dim / 2]");
-  check((!q_norm || q_norm->size() == head_dim) && (!k_norm || k_norm->size() == head_dim), "store_qkv: a norm is not head_dim wide");
+  check((!q_norm || q_norm->size() == head_dim) && (!k_norm || k_norm->size() == head_dim),
+        "store_qkv: a norm is not head_dim wide");
   c.n_heads = int(heads) - 2 * c.kv.n_kv_heads;
   auto q = make(ops, {n_tokens, size_t(c.n_heads) * head_dim});
   c.qkv = qkv.data(), c.q_norm = data_or_null(q_norm), c.k_norm = data_or_null(k_norm), c.cos = cos.data(), c.sin = sin.data();
@@ -332,7 +339,8 @@ auto attention(Backend& ops, In<float, 2> q, const KvStore& kv, In<int32_t, 1> p
   c.n_sequences = int(block_tables.shape(0)), c.n_table = int(block_tables.shape(1));
   check(q.shape(1) % (head_dim * c.kv.n_kv_heads) == 0, "attention: q's heads are not a multiple of the cache's");
   c.n_heads = int(q.shape(1) / head_dim);
-  check(positions.size() == n_tokens && query_start.size() == block_tables.shape(0) + 1, "attention: the counts of tokens or sequences differ");
+  check(positions.size() == n_tokens && query_start.size() == block_tables.shape(0) + 1,
+        "attention: the counts of tokens or sequences differ");
   check(!sinks || int(sinks->size()) == c.n_heads, "attention: one sink for each head is needed");
   auto y = make(ops, {n_tokens, q.shape(1)});
   c.q = q.data(), c.y = y.data(), c.positions = positions.data(), c.query_start = query_start.data();
@@ -355,8 +363,10 @@ auto attention(Backend& ops, In<float, 2> q, const KvStore& kv, In<int32_t, 1> p
   return y;
 }
 
-auto moe(Backend& ops, In<float, 2> x, In<float, 2> router, const Linear& gate_up, const Linear& down, int n_active, float limit) {
-  check(int(x.shape(1)) == gate_up.cols() && down.rows() == gate_up.cols() && gate_up.rows() == 2 * down.cols(), "moe: the experts' shapes do not fit");
+auto moe(Backend& ops, In<float, 2> x, In<float, 2> router, const Linear& gate_up, const Linear& down, int n_active,
+         float limit) {
+  check(int(x.shape(1)) == gate_up.cols() && down.rows() == gate_up.cols() && gate_up.rows() == 2 * down.cols(),
+        "moe: the experts' shapes do not fit");
   check(is_gated(gate_up), "moe: gate and up must be two parts of the same rows");
   check(gate_up.n_matrices() == down.n_matrices() && int(router.shape(1)) == down.n_matrices() && router.shape(0) == x.shape(0),
         "moe: the router's shape does not fit the experts");
@@ -372,11 +382,13 @@ auto sample_rows(Backend& ops, In<float, 2> logits, In<float, 1> temperature, In
                  In<int32_t, 1> listed_start, In<int32_t, 1> listed_ids, In<int32_t, 1> listed_counts,
                  In<float, 1> listed_bias, In<uint32_t, 2> masks) {
   size_t n = logits.shape(0), n_listed = listed_ids.size();
-  check(temperature.size() == n && top_k.size() == n && top_p.size() == n && min_p.size() == n && seed.size() == n && position.size() == n,
+  check(temperature.size() == n && top_k.size() == n && top_p.size() == n && min_p.size() == n && seed.size() == n &&
+            position.size() == n,
         "sample: one parameter for each row is needed");
   check(!penalties.size() || (penalties.shape(0) == n && penalties.shape(1) == 3), "sample: penalties must be [R, 3] or empty");
   check(!listed_start.size() || listed_start.size() == n + 1, "sample: listed_start must be [R + 1] or empty");
-  check(listed_counts.size() == n_listed && listed_bias.size() == n_listed, "sample: a count and a bias for each listed id are needed");
+  check(listed_counts.size() == n_listed && listed_bias.size() == n_listed,
+        "sample: a count and a bias for each listed id are needed");
   check(!masks.size() || (masks.shape(0) == n && masks.shape(1) == (logits.shape(1) + 31) / 32),
         "sample: masks must be [R, (vocab_size + 31) / 32] or empty");
   auto ids = make<int32_t>(ops, {n});
@@ -393,7 +405,8 @@ auto logprobs_of(Backend& ops, In<float, 2> logits, In<int32_t, 1> ids, int n_to
   size_t n = logits.shape(0), n_vocab = logits.shape(1);
   check(ids.size() == n, "logprobs: one id for each row is needed");
   check(n_top >= 0 && size_t(n_top) <= n_vocab, "logprobs: n_top must be between 0 and the size of the vocabulary");
-  for (size_t r = 0; r < n; r++) check(ids.data()[r] >= 0 && size_t(ids.data()[r]) < n_vocab, "logprobs: an id is outside the vocabulary");
+  for (size_t r = 0; r < n; r++)
+    check(ids.data()[r] >= 0 && size_t(ids.data()[r]) < n_vocab, "logprobs: an id is outside the vocabulary");
   auto logprobs = make<double>(ops, {n});
   auto ranks = make<int32_t>(ops, {n});
   auto top_ids = make<int32_t>(ops, {n, size_t(n_top)});
@@ -524,10 +537,11 @@ NB_MODULE(_kernels, m) {
       .def("kv_block_bytes", kv_block_bytes, "n_kv_heads"_a, "head_dim"_a, "kv_type"_a)
       .def("rope_angles", rope_angles, "positions"_a, "inv_freq"_a, "scale"_a)
       .def("store_qkv", store_qkv, "qkv"_a, "q_norm"_a.none(), "k_norm"_a.none(), "eps"_a, "cos"_a, "sin"_a, "kv"_a, "slots"_a)
-      .def("attention", attention, "q"_a, "kv"_a, "positions"_a, "query_start"_a, "block_tables"_a, "window"_a, "sinks"_a.none(), "scale"_a)
+      .def("attention", attention, "q"_a, "kv"_a, "positions"_a, "query_start"_a, "block_tables"_a, "window"_a,
+           "sinks"_a.none(), "scale"_a)
       .def("take_rows", take_rows, "x"_a, "rows"_a)
-      .def_static("advance", advance, "ids"_a, "tokens"_a, "positions"_a, "seq_lens"_a, "next_positions"_a, "slots"_a, "tables"_a,
-                  "begun"_a)
+      .def_static("advance", advance, "ids"_a, "tokens"_a, "positions"_a, "seq_lens"_a, "next_positions"_a, "slots"_a,
+                  "tables"_a, "begun"_a)
       .def("sample", sample_rows, "logits"_a, "temperature"_a, "top_k"_a, "top_p"_a, "min_p"_a, "seeds"_a, "positions"_a,
            "penalties"_a, "listed_start"_a, "listed_ids"_a, "listed_counts"_a, "listed_bias"_a, "masks"_a)
       .def("logprobs", logprobs_of, "logits"_a, "ids"_a, "n_top"_a)

@@ -223,7 +223,8 @@ GRISTMILL_INLINE void dot_step_short(const uint8_t* q, int stride, const StepAct
 
 // The sets of one step, every second one to `even`.
 template <class T, int P, int C>
-GRISTMILL_INLINE void dot_step(const uint8_t* q, int stride, const uint8_t*& scales, const StepActivations& a, I (&even)[P][C], I (&odd)[P][C]) {
+GRISTMILL_INLINE void dot_step(const uint8_t* q, int stride, const uint8_t*& scales, const StepActivations& a, I (&even)[P][C],
+                               I (&odd)[P][C]) {
   if constexpr (Short::kUsed && kSmall<T>) return dot_step_short<T, P, C>(q, stride, a, even, odd);
   auto dot = [&](auto i, I (&sum)[P][C]) __attribute__((always_inline)) {
     dot_set<T, set_at<T>(i)>(q, stride, a, sum);
@@ -262,7 +263,8 @@ GRISTMILL_INLINE void block_step(const uint8_t* q, int stride, const uint8_t* sc
 
 // total += one step of a K type whose halves have scales of their own: they are a pair.
 template <class T, int P, int C>
-GRISTMILL_INLINE void block_halves(const uint8_t* q, int stride, const uint8_t* scales, const StepActivations& a, I (&total)[P][C]) {
+GRISTMILL_INLINE void block_halves(const uint8_t* q, int stride, const uint8_t* scales, const StepActivations& a,
+                                   I (&total)[P][C]) {
   I first[P][C], second[P][C], scale[P];
   start_half<T, 0, P, C>(a, first);
   start_half<T, 1, P, C>(a, second);
@@ -274,7 +276,8 @@ GRISTMILL_INLINE void block_halves(const uint8_t* q, int stride, const uint8_t* 
 
 // One step of another K type; two of them are a pair.
 template <class T, int Half, int P, int C>
-GRISTMILL_INLINE void block_half(const uint8_t* q, int stride, const uint8_t* scales, const StepActivations& a, I (&sum)[P][C], I (&scale)[P]) {
+GRISTMILL_INLINE void block_half(const uint8_t* q, int stride, const uint8_t* scales, const StepActivations& a, I (&sum)[P][C],
+                                 I (&scale)[P]) {
   start_half<T, Half, P, C>(a, sum);
   dot_all<T, P, C>(q, stride, scales, a, sum);
 #pragma GCC unroll 8
@@ -283,7 +286,8 @@ GRISTMILL_INLINE void block_half(const uint8_t* q, int stride, const uint8_t* sc
 
 // Sums of one step; a type with halves has second ones.
 template <class T, int P, int C>
-GRISTMILL_INLINE void whole_sums(const uint8_t* q, int stride, const uint8_t*& scales, const StepActivations& a, I (&first)[P][C], I (&second)[P][C]) {
+GRISTMILL_INLINE void whole_sums(const uint8_t* q, int stride, const uint8_t*& scales, const StepActivations& a,
+                                 I (&first)[P][C], I (&second)[P][C]) {
 #pragma GCC unroll 8
   for (int c = 0; c < C; c++) {
     const int32_t of_second = T::kHalves ? a.start(1, c) : 0;
@@ -303,7 +307,8 @@ GRISTMILL_INLINE void add_times(const I (&sum)[P][C], const I (&scale)[P], I (&t
     for (int c = 0; c < C; c++) total[p][c] = i_add(total[p][c], i_mul(sum[p][c], scale[p]));
 }
 
-// The sum of a panel's minima times one column's sums of activations, which are at `sums`, `stride` bytes from a block to the next.
+// The sum of a panel's minima times one column's sums of activations, which are at `sums`, `stride` bytes from a block to the
+// next.
 GRISTMILL_INLINE I dot_minima(const uint8_t* minima, const int8_t* sums, size_t stride) {
   U first = u_load(minima), second = u_load(minima + 64);
   I sum = i_dot4_small(i_dot4_small(i_set(0), first, sums), second, sums + stride);
@@ -317,7 +322,8 @@ GRISTMILL_INLINE void less_minima(const uint8_t* minima, const F (&dmin)[P], con
   for (int p = 0; p < P; p++, minima += T::kSuperBytes)
 #pragma GCC unroll 8
     for (int c = 0; c < C; c++)
-      acc[p][c] = f_fnma(f_of_i(dot_minima(minima, a.sums(c), sizeof(ActivationBlock))), f_mul(dmin[p], f_set(a.scale(c))), acc[p][c]);
+      acc[p][c] =
+          f_fnma(f_of_i(dot_minima(minima, a.sums(c), sizeof(ActivationBlock))), f_mul(dmin[p], f_set(a.scale(c))), acc[p][c]);
 }
 
 // The sums of both halves of a step's activations, of 16 bits each.
@@ -568,7 +574,8 @@ inline void visit_group(const Matrix& w, const uint8_t* q, int width, int panel,
     BlockedVisit<T, kGroup> visit{w, q, width, panel, begin, end, columns, partial, ahead};
     int column = 0;
     if constexpr (T::kDear && kWideColumns > 0)
-      for (; columns.n - column >= kWideColumns; column += kWideColumns) each_panel<Accumulators, kWideColumns>(kGroup, column, visit);
+      for (; columns.n - column >= kWideColumns; column += kWideColumns)
+        each_panel<Accumulators, kWideColumns>(kGroup, column, visit);
     each_tile<Accumulators, kTileColumns>(kGroup, column, columns.n, visit);
   } else {
     BlockedVisit<T, 0> visit{w, q, width, panel, begin, end, columns, partial, ahead};
@@ -607,7 +614,8 @@ void blocked_group(const Matrix& w, const uint8_t* group, int panel, const Colum
 
 template <class T>
 void blocked_linear(const Matrix& w, int matrix, int panel, int panel_end, const Columns& all) {
-  constexpr int kExpandedBytes = (512 + Expanded<T>::kScaleBytes) * kLongExpanded + Expanded<T>::kSuperBytes * (kLongExpanded / kSuperSteps);
+  constexpr int kExpandedBytes =
+      (512 + Expanded<T>::kScaleBytes) * kLongExpanded + Expanded<T>::kSuperBytes * (kLongExpanded / kSuperSteps);
   alignas(64) uint8_t expanded[T::kDirect < INT32_MAX ? kExpandedBytes * kGroup : 1];
   Partial partial;
   for (; panel < panel_end; panel += kGroup)

@@ -234,7 +234,8 @@ void rms_norm(const float* x, const float* more, float* total, const float* weig
   });
 }
 
-// limit 0: gate sigmoid(gate) up. Otherwise gpt-oss's: gate clamped from above, up on both sides, (up + 1) gate sigmoid(1.702 gate).
+// limit 0: gate sigmoid(gate) up. Otherwise gpt-oss's: gate clamped from above, up on both sides, (up + 1) gate sigmoid(1.702
+// gate).
 void swiglu(const float* gate, const float* up, int n, float limit, float* y) {
   F one = f_set(1.0f), slope = f_set(limit > 0 ? 1.702f : 1.0f);
   for_lanes(n, [&](int i, int count) {
@@ -337,8 +338,8 @@ constexpr Kernels kKernels = {
      blocked_linear<TypeQ4_0>, blocked_linear<TypeQ4_1>, blocked_linear<TypeQ5_0>, blocked_linear<TypeQ5_1>,
      blocked_linear<TypeIq4Nl>, blocked_linear<TypeMxfp4>, blocked_linear<TypeQ2_K>, blocked_linear<TypeQ3_K>,
      blocked_linear<TypeQ4_K>, blocked_linear<TypeQ5_K>, blocked_linear<TypeQ6_K>, blocked_linear<TypeIq4Xs>},
-    quantize_tile, nullptr, quantize, quantize_row, quantize_q8_0, to_bf16, rms_norm, swiglu, add, scaled_add, rotate, argmax, weigh,
-    weight_at_least, to_half, from_half, 128, kBf16Dot ? 2 : 1,
+    quantize_tile, nullptr, quantize, quantize_row, quantize_q8_0, to_bf16, rms_norm, swiglu, add, scaled_add, rotate, argmax,
+    weigh, weight_at_least, to_half, from_half, 128, kBf16Dot ? 2 : 1,
     attention_queries, attention_segment, attention_fold, attention_finish, &kPeaks, &kFits, &kShortening,
 };
 

@@ -209,8 +209,8 @@ void lay_highest_bits(const StoredRow* rows, size_t at, const Place<uint8_t>* to
   }
 }
 
-// 64 bytes of each row hold two bits of each column: of column 128 h + 32 s + i bits 2 s and 2 s + 1 of byte 32 h + i. Those of sets
-// 0, 1, 4 and 5 of each step become set `first`, all others set `second`.
+// 64 bytes of each row hold two bits of each column: of column 128 h + 32 s + i bits 2 s and 2 s + 1 of byte 32 h + i. Those of
+// sets 0, 1, 4 and 5 of each step become set `first`, all others set `second`.
 void lay_pairs_of_bits(const StoredRow* rows, size_t at, int first, int second, const Place<uint8_t>* to) {
   for (int part = 0; part < 2; part++)
     for (int r = 0; r < kLanes; r += 4) {
@@ -323,7 +323,8 @@ void lay_floats(const Matrix& m, const StoredRow* rows, uint8_t* group, int widt
   constexpr int element = kPack == Pack::F16 ? 2 : 4, together = 16 / element;
   int number = kPack == Pack::F32 ? 4 : 2;
   size_t step_bytes = m.quant_bytes() * width, row_bytes = size_t(m.cols) * number;
-  // A panel's rows over a whole line of each, before others': rows often lie a power of two apart, and no cache holds more of them.
+  // A panel's rows over a whole line of each, before others': rows often lie a power of two apart, and no cache holds more of
+  // them.
   for (int p = 0; p < width; p++) {
     const StoredRow* panel = rows + p * kLanes;
     for (int step = begin; step < end; step += together) {
@@ -360,7 +361,8 @@ Base widest_base(const uint8_t* row, int cols) {
 
 // Where shorten_words found numbers without a code: they become patches. at: the column of the first word.
 template <class C>
-void patch(const uint8_t* words, int stride, const uint8_t* bases, int at, int panel, Tail& tail, int most_patches, Patch* patches) {
+void patch(const uint8_t* words, int stride, const uint8_t* bases, int at, int panel, Tail& tail, int most_patches,
+           Patch* patches) {
   using Lane = typename C::Lane;
   for (int i = 0; i <= C::kWords; i++)
     for (int lane = 0; lane < C::kLanesOfWord; lane++) {
@@ -462,7 +464,8 @@ void begin_tail(const Matrix& m, const StoredRow* rows, int width, const Kernels
     with_code(m.pack, [&](auto code) { lay_bases<decltype(code)>(m.pack, rows, n_rows, m.cols, kernels, to); });
 }
 
-void lay_steps(const Matrix& m, const StoredRow* rows, uint8_t* to, int width, int begin, int end, const Kernels& kernels, Tail& tail) {
+void lay_steps(const Matrix& m, const StoredRow* rows, uint8_t* to, int width, int begin, int end, const Kernels& kernels,
+               Tail& tail) {
   // As if the whole group were there: the pointer is moved back by what is left out.
   uint8_t* group = to - m.step_offset(width, begin);
   switch (m.pack) {

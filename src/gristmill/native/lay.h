@@ -42,8 +42,8 @@ struct Tail {
   bool overflows = false;  // it has no room for all patches: the group cannot be laid so
 };
 
-// Of a row of a type that is shortened. Of bfloat16 as few powers of two below the largest number are left out as can be; where that
-// is many numbers, large ones may go instead.
+// Of a row of a type that is shortened. Of bfloat16 as few powers of two below the largest number are left out as can be; where
+// that is many numbers, large ones may go instead.
 Base base_of(Pack pack, const uint8_t* row, int cols, const Kernels& kernels);
 
 // Steps that are laid at once; lay_steps begins at a multiple of it.
@@ -53,6 +53,7 @@ int steps_at_once(Pack pack);
 void begin_tail(const Matrix& m, const StoredRow* rows, int width, const Kernels& kernels, Tail& tail);
 
 // Steps [begin, end) of all rows of a group, put at `to`, their patches at the end of the tail. From the first step to the last.
-void lay_steps(const Matrix& m, const StoredRow* rows, uint8_t* to, int width, int begin, int end, const Kernels& kernels, Tail& tail);
+void lay_steps(const Matrix& m, const StoredRow* rows, uint8_t* to, int width, int begin, int end, const Kernels& kernels,
+               Tail& tail);
 
 }  // namespace gristmill

@@ -18,7 +18,8 @@ const Wait kStreamsWait = streams_wait();
 // far as a page of 4 KiB goes and as its window of instructions reaches, which unpacking makes short. Where streams wait in the
 // second-level cache, the less there is to do with them, the later they are best asked for. kAheadUnpacked: into that cache,
 // where streams wait nowhere with more than two columns alone.
-constexpr int kAheadOfStream = 6144, kAheadShortened = 2560, kAheadAsItLies = 3072, kAheadTakenApart = 4096, kAheadUnpacked = 8192;
+constexpr int kAheadOfStream = 6144, kAheadShortened = 2560, kAheadAsItLies = 3072, kAheadTakenApart = 4096,
+              kAheadUnpacked = 8192;
 
 // Asks for what lies so far beyond `at`, also where that is beyond an array's end.
 template <int Bytes, int Cache>
@@ -236,9 +237,11 @@ void plain_linear(const Matrix& w, int matrix, int panel, int panel_end, const C
       for (int k = 0, end; k < w.cols; k = end) {
         end = w.cols - k > stretch ? k + stretch : w.cols;
         const int n_steps = (end - k) / T::kStep;
-        const uint8_t *steps = group + T::kBytes * size_t(k / T::kStep) * width, *next = steps + T::kBytes * size_t(n_steps) * width;
+        const uint8_t *steps = group + T::kBytes * size_t(k / T::kStep) * width,
+                      *next = steps + T::kBytes * size_t(n_steps) * width;
         const bool asks = many && !kWideTiles && n_steps > 0;
-        PlainVisit<T> visit{w, steps, width, panel, k, end, columns, partial, asks ? Behind(steps, next, n_steps * passes.n) : Behind()};
+        PlainVisit<T> visit{
+            w, steps, width, panel, k, end, columns, partial, asks ? Behind(steps, next, n_steps * passes.n) : Behind()};
         each_tile<T::kTile, T::kMost>(width, 0, columns.n, visit);
       }
     }
@@ -384,14 +387,17 @@ struct ShortenedVisit {
     auto add_patched = [&](auto p) __attribute__((always_inline)) {
       alignas(64) uint8_t words[C::kWords + 1][C::kWordBytes];
       each_plain_word<C>(q + kBytes * p, base + C::kWordBytes * p,
-                         [&](int i, const uint8_t* word) __attribute__((always_inline)) { std::memcpy(words[i], word, C::kWordBytes); });
+                         [&](int i, const uint8_t* word) __attribute__((always_inline)) {
+                           std::memcpy(words[i], word, C::kWordBytes);
+                         });
       patch.put(k, first + p, words[0]);
 #pragma GCC unroll 16
       for (int i = 0; i <= C::kWords; i++) add(p, i, words[i]);
     };
     for (;; k += C::kColumns, q += kBytes * width) {
       for (const int stop = patch.before(k_end); k < stop; k += C::kColumns, q += kBytes * width) {
-        if constexpr (P == 1 && N > 8) ask_for_next<N>(column, first * (kShortenedStretch / C::kColumns) + (k - k_begin) / C::kColumns);
+        if constexpr (P == 1 && N > 8)
+          ask_for_next<N>(column, first * (kShortenedStretch / C::kColumns) + (k - k_begin) / C::kColumns);
         if (behind.asks()) behind.fetch();
         else if (kStreamsWait != Wait::Nowhere && P == kGroup) ask_for_stream<kBytes * P, kAheadShortened>(q);
         each_index<P>(add_expanded);
@@ -473,7 +479,8 @@ void shortened_linear(const Matrix& w, int matrix, int panel, int panel_end, con
       Patches<C> patches(w, group, width);
       for (int k = 0, end; k < w.cols; k = end) {
         end = w.cols - k > stretch ? k + stretch : w.cols;
-        const uint8_t *steps = group + w.step_offset(width, k / C::kColumns), *next = group + w.step_offset(width, end / C::kColumns);
+        const uint8_t *steps = group + w.step_offset(width, k / C::kColumns),
+                      *next = group + w.step_offset(width, end / C::kColumns);
         patches.go_to(k);
         ShortenedVisit<T> visit{w, steps, bases, patches, width, panel, k, end, columns, partial,
                                 many ? Behind(steps, next, (end - k) / C::kColumns * passes.n) : Behind()};

@@ -36,8 +36,9 @@
 // j + 4 in the high half; fifth and third bits are a set of bytes whose bit j is that of set j; upper and lower bits a set of
 // bytes with two bits of each, the first set's lowest. All lies in the order in which a kernel for one sequence reads it
 // (blocked_impl.h: set_at). Before every eighth step of the K types and IQ4_XS stand the scales of scales of each panel: Q3_K,
-// Q6_K and IQ4_XS 16 half d, Q2_K also 16 half dmin, Q4_K and Q5_K 16 half d, 16 half dmin and the minima of the eight steps as two sets, which are multiplied by the sums of activations as quants are by activations. After the last step of Q8R stand
-// the scales of each panel's rows, 16 float; after that of shortened types each panel's bases, a word, then the group's patches.
+// Q6_K and IQ4_XS 16 half d, Q2_K also 16 half dmin, Q4_K and Q5_K 16 half d, 16 half dmin and the minima of the eight steps as
+// two sets, which are multiplied by the sums of activations as quants are by activations. After the last step of Q8R stand the
+// scales of each panel's rows, 16 float; after that of shortened types each panel's bases, a word, then the group's patches.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -45,7 +46,8 @@
 namespace gristmill {
 
 enum class Pack : int {
-  F32, F16, BF16, F32_24, BF16_12, Q8_0, Q8F, Q8R, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL, MXFP4, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_XS, kCount
+  F32, F16, BF16, F32_24, BF16_12, Q8_0, Q8F, Q8R, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL, MXFP4, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_XS,
+  kCount
 };
 
 constexpr bool has_fifth_bits(Pack pack) { return pack == Pack::Q5_0 || pack == Pack::Q5_1 || pack == Pack::Q5_K; }
@@ -149,11 +151,12 @@ struct Matrix {
   }
 };
 
-// 32 columns of up to kTileColumns rows of activations in int8, side by side. For weights with scales of scales kSuperSteps blocks
-// have the same scale: x ~ q * scale. They keep the sums of their q as 128 h + l, four to a block: h of blocks 0..3 in block 0, h of
-// 4..7 in block 1, l of 0..3 in block 2, l of 4..7 in block 3. For all others each block has a power of two of its own, since to
-// multiply by that is to add to a float's exponent, which takes nothing from the multiplier: x ~ q * 2^n * scale, with n >= 0. Of
-// these the last block's scale is the row's: kUnit, or NaN where the row has a number that is not finite or too large.
+// 32 columns of up to kTileColumns rows of activations in int8, side by side. For weights with scales of scales kSuperSteps
+// blocks have the same scale: x ~ q * scale. They keep the sums of their q as 128 h + l, four to a block: h of blocks 0..3 in
+// block 0, h of 4..7 in block 1, l of 0..3 in block 2, l of 4..7 in block 3. For all others each block has a power of two of
+// its own, since to multiply by that is to add to a float's exponent, which takes nothing from the multiplier: x ~ q * 2^n *
+// scale, with n >= 0. Of these the last block's scale is the row's: kUnit, or NaN where the row has a number that is not finite
+// or too large.
 constexpr int kTileColumns = 4;
 constexpr int kUnitExponent = -48, kMostRaise = 107;  // more, and the exponent of a sum of products would run over
 constexpr float kUnit = 0x1p-48f;
@@ -167,9 +170,9 @@ struct alignas(64) ActivationBlock {
   int32_t start[2][kTileColumns];  // - the sum of q; in such eight what sums of columns 0..15 and 16..31 of Q6_K start with
 };
 
-// The same of 16 rows and kSuperSteps blocks, which share a scale whatever the weights are, for kernels that multiply so many at once.
-// 64 columns of all rows lie together. The sums are those of blocks 0, 2, 1, 3, 4, 6, 5 and 7, and of the two halves of each in order.
-// Beyond a row's end all is 0.
+// The same of 16 rows and kSuperSteps blocks, which share a scale whatever the weights are, for kernels that multiply so many
+// at once. 64 columns of all rows lie together. The sums are those of blocks 0, 2, 1, 3, 4, 6, 5 and 7, and of the two halves
+// of each in order. Beyond a row's end all is 0.
 constexpr int kWideRows = 16;
 struct alignas(64) WideBlock {
   int8_t q[kSuperSteps / 2][kWideRows][2 * kBlock];
@@ -226,8 +229,9 @@ constexpr int kKvChunk = 16;
 //            and 16 half scales: a panel of Q8_0 weights             [v_dim / 32, 16]; step: Kernels::bf16_step
 //
 // BF16 stands in for F16 where the processor multiplies pairs of bfloat16 and heads are not small, BF16_12 where they have a
-// multiple of 64 numbers: Ops::half_type. Its words (shortened.h) are the first three quarters of a head's numbers, which carry the
-// last one. A position's numbers have one base, which stands twice: what is less than that, a 2^16th of the largest, becomes it.
+// multiple of 64 numbers: Ops::half_type. Its words (shortened.h) are the first three quarters of a head's numbers, which carry
+// the last one. A position's numbers have one base, which stands twice: what is less than that, a 2^16th of the largest,
+// becomes it.
 constexpr int kKvBases = 64;  // bytes
 
 struct KvLayer {
@@ -276,7 +280,8 @@ struct Kernels {
   void (*linear[int(Pack::kCount)])(const Matrix& w, int matrix, int panel_begin, int panel_end, const Columns& columns);
   // out: [n / 32], of which it fills one lane. super: for a Matrix that is so.
   void (*quantize_tile)(const float* x, int n, bool super, int lane, ActivationBlock* out);
-  void (*quantize_wide)(const float* x, int n, int lane, WideBlock* out);  // null where nothing takes 16 rows at once; [n / 256 rounded up]
+  // [n / 256 rounded up]; null where nothing takes 16 rows at once.
+  void (*quantize_wide)(const float* x, int n, int lane, WideBlock* out);
   void (*quantize)(const float* x, int n, int8_t* q, float* scale, int32_t* sum);  // scale [n / 32], sum [n / 16]
   float (*quantize_row)(const float* x, int n, int8_t* q);  // a weight's row: one scale for all of it, which is returned
   void (*quantize_q8_0)(const float* x, int n, uint8_t* blocks);  // a weight's row as ggml's Q8_0 [n / 32, 34]
@@ -300,7 +305,8 @@ struct Kernels {
   void (*attention_queries)(const KvLayer& kv, const AttentionRows& rows, float* scratch);
   // States [n_heads, n_rows, kStateHead + v_dim] of all rows over one segment of keys; where there are totals (of the same
   // shape) it is folded into them, and states are left undefined.
-  void (*attention_segment)(const KvLayer& kv, const AttentionRows& rows, int segment, float* states, float* totals, float* scratch);
+  void (*attention_segment)(const KvLayer& kv, const AttentionRows& rows, int segment, float* states, float* totals,
+                            float* scratch);
   void (*attention_fold)(const float* state, int v_dim, float* total);
   void (*attention_finish)(const float* total, int n, float* y);
   const Peaks* peaks;

@@ -80,8 +80,8 @@ struct Rows {
 // Work on fewer numbers than this is done by the calling thread: waking another would take longer.
 constexpr int64_t kAlone = 16384;
 
-// Columns of an item, the least that threads share of a matrix; and of what waits for SwiGLU where quants are taken apart into tiles for
-// all columns at once.
+// Columns of an item, the least that threads share of a matrix; and of what waits for SwiGLU where quants are taken apart into
+// tiles for all columns at once.
 constexpr int kColumnsOfItem = 128, kColumnsOfTiles = 512;
 
 // From so many columns on kernels for 16 at once are faster, where there are some: for quants of less than a byte, and for bytes.
@@ -165,8 +165,8 @@ class Ops {
     std::vector<Column> columns;
     int tile_columns = kTileColumns;
   };
-  // A part of a weight that meets some columns, or gate, and then up with `other`. Its items, which threads share: groups of panels,
-  // and of each chunks of columns, one after the other.
+  // A part of a weight that meets some columns, or gate, and then up with `other`. Its items, which threads share: groups of
+  // panels, and of each chunks of columns, one after the other.
   struct Task {
     const Linear* w;
     int matrix, part;
@@ -197,7 +197,8 @@ class Ops {
   void run_gated(float limit);
   void run_tasks(const std::function<void(const Task&, const Block&)>& body);
   Block take_block(const Task& t, int& begin, int end) const;
-  // Packs those of these matrices that have been used before, or, where `least` is New, all that are not packed; the others are used now.
+  // Packs those of these matrices that have been used before, or, where `least` is New, all that are not packed; the others are
+  // used now.
   void pack_used(const Linear& w, const std::vector<int>& matrices, PackedMatrix::State least = PackedMatrix::State::Used);
   // After all of w has been multiplied as it lies in its file: whether what was guessed of it was wrong. It is known then.
   bool guessed_wrong(const Linear& w);

@@ -151,8 +151,8 @@ void advise(const Span& span, int advice) {
   madvise(reinterpret_cast<void*>(start), span.high - start, advice);
 }
 
-// Lays groups [begin, end) of a job, one after another. The rows of a group are 64 streams, too many for the processor to foresee;
-// but while one stretch of them is laid, the next one can be asked for.
+// Lays groups [begin, end) of a job, one after another. The rows of a group are 64 streams, too many for the processor to
+// foresee; but while one stretch of them is laid, the next one can be asked for.
 class GroupLayer {
  public:
   GroupLayer(const Job& job, int begin, int end, const Kernels& kernels)
@@ -162,8 +162,8 @@ class GroupLayer {
 #endif
   }
 
-  // put(at, unit): where steps that belong at byte `at` of the group are laid; done(at, n_bytes): they are there. Whether all of the
-  // group could be laid; its tail is then to be had.
+  // put(at, unit): where steps that belong at byte `at` of the group are laid; done(at, n_bytes): they are there. Whether all
+  // of the group could be laid; its tail is then to be had.
   template <class Put, class Done>
   bool lay(int g, Put put, Done done) {
     constexpr size_t kStretchBytes = size_t(192) << 10;  // of all rows: two of them fit the second-level cache
@@ -203,8 +203,8 @@ class GroupLayer {
   Tail tail_;
 };
 
-// Groups [begin, end), to where they stay. Steps are laid in the first-level cache and then written past all caches: laid in place
-// they would be read from memory first, and that is twice as slow. Whether all of them could be laid.
+// Groups [begin, end), to where they stay. Steps are laid in the first-level cache and then written past all caches: laid in
+// place they would be read from memory first, and that is twice as slow. Whether all of them could be laid.
 bool pack_groups(const Job& job, int begin, int end, const Kernels& kernels) {
   const Matrix& m = job.matrix;
   alignas(64) uint8_t stage[16384];
@@ -321,7 +321,8 @@ std::vector<Due> pack_some(const std::vector<Due>& due, bool shorter, ThreadPool
   }
   std::vector<Due> again;
   for (size_t i = 0; i < items.size(); i++)
-    if (const Due& one = due[items[i].job]; !laid[i] && (again.empty() || again.back().weight != one.weight)) again.push_back(one);
+    if (const Due& one = due[items[i].job]; !laid[i] && (again.empty() || again.back().weight != one.weight))
+      again.push_back(one);
   return again;
 }
 
@@ -392,8 +393,10 @@ void pack(const std::vector<Due>& due, ThreadPool& pool, Arena& arena, const Ker
 // Lays groups where they are near. Numbers are not shortened: that takes longer than they take to be read once.
 class PanelReader::Near {
  public:
-  Near(const PackedMatrix& w, int matrix, int begin, int end, const Kernels& kernels, std::vector<uint8_t>& memory, bool as_stored)
-      : matrix_(with(w.matrix, as_stored && w.source->source == Source::F16 ? Pack::F16 : w.matrix.plain())), first_(matrix * matrix_.n_groups()), job_{w.source.get(), matrix_, nullptr}, memory_(memory),
+  Near(const PackedMatrix& w, int matrix, int begin, int end, const Kernels& kernels, std::vector<uint8_t>& memory,
+       bool as_stored)
+      : matrix_(with(w.matrix, as_stored && w.source->source == Source::F16 ? Pack::F16 : w.matrix.plain())),
+        first_(matrix * matrix_.n_groups()), job_{w.source.get(), matrix_, nullptr}, memory_(memory),
         layer_(job_, group_of(begin), group_of(end + kGroup - 1), kernels) {}
 
   Panels lay(int begin, int end) {
@@ -425,8 +428,8 @@ class PanelReader::Near {
   bool exact_ = true;
 };
 
-PanelReader::PanelReader(const PackedMatrix& w, int matrix, int begin, int end, const Kernels& kernels, std::vector<uint8_t>& memory,
-                         bool as_stored)
+PanelReader::PanelReader(const PackedMatrix& w, int matrix, int begin, int end, const Kernels& kernels,
+                         std::vector<uint8_t>& memory, bool as_stored)
     : w_(w), index_(matrix), next_(begin),
       near_(w.packed(matrix) ? nullptr : new Near(w, matrix, begin, end, kernels, memory, as_stored)) {}
 

@@ -27,8 +27,8 @@ struct SourceWeight {
   bool guessed = false;             // by some of its rows alone; who reads the others finds out (Panels::exact)
 };
 
-// A weight as kernels read it. A lazy one lies in its file at first, and each of its matrices (of experts there are many) is packed
-// when it is used for the second time.
+// A weight as kernels read it. A lazy one lies in its file at first, and each of its matrices (of experts there are many) is
+// packed when it is used for the second time.
 struct PackedMatrix {
   enum class State : uint8_t { New, Used, Packed };
   Matrix matrix;                               // data: null while none of it is packed
@@ -48,12 +48,13 @@ struct Due {
 // The layout that `weight` is packed into; other than its own type where no kernel reads that one.
 Pack pack_of(const SourceWeight& weight);
 
-// As it is in its file, and whether it may stay there for now: what it is multiplied as must not depend on numbers that no one has read.
+// As it is in its file, and whether it may stay there for now: what it is multiplied as must not depend on numbers that no one
+// has read.
 PackedMatrix unpacked(std::shared_ptr<SourceWeight> weight, const Kernels& kernels);
 bool may_wait(const SourceWeight& weight);
 
-// Of a weight of float16 that is to be kept as bfloat16 if it loses nothing by that: whether it does, as far as some of its rows show
-// where there is one matrix, otherwise all of them. The second, of a guess that was wrong, reads all of it.
+// Of a weight of float16 that is to be kept as bfloat16 if it loses nothing by that: whether it does, as far as some of its
+// rows show where there is one matrix, otherwise all of them. The second, of a guess that was wrong, reads all of it.
 void guess_widened(SourceWeight& weight, ThreadPool& pool, const Kernels& kernels);
 void find_widened(PackedMatrix& weight, ThreadPool& pool, const Kernels& kernels);
 
@@ -67,8 +68,8 @@ struct Panels {
   bool exact = true;  // false: of float16 that is no bfloat16, against what was guessed; these are not its numbers
 };
 
-// Reads panels [begin, end) of a weight's matrix in order: where they are packed, there; otherwise they are laid in `memory`, some at a
-// time, as they are multiplied or, as_stored, in the type of their file. Both ends are groups' or the last panel's.
+// Reads panels [begin, end) of a weight's matrix in order: where they are packed, there; otherwise they are laid in `memory`,
+// some at a time, as they are multiplied or, as_stored, in the type of their file. Both ends are groups' or the last panel's.
 class PanelReader {
  public:
   PanelReader(const PackedMatrix& w, int matrix, int begin, int end, const Kernels& kernels, std::vector<uint8_t>& memory,

@@ -159,7 +159,8 @@ void row_mxfp4_of_split(const SourceRows& x, int64_t row, uint8_t* out) {
   for (int64_t b = first; b < first + x.cols / 32; b++, out += 17) {
     const uint8_t* q = x.data + 16 * b;
     out[0] = static_cast<const uint8_t*>(x.scales)[b];
-    for (int i = 0; i < 16; i++) out[1 + i] = uint8_t((q[i / 2] >> (4 * (i % 2)) & 15) | (q[8 + i / 2] >> (4 * (i % 2)) & 15) << 4);
+    for (int i = 0; i < 16; i++)
+      out[1 + i] = uint8_t((q[i / 2] >> (4 * (i % 2)) & 15) | (q[8 + i / 2] >> (4 * (i % 2)) & 15) << 4);
   }
 }
 

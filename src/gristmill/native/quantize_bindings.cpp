@@ -19,8 +19,8 @@ void require(bool holds, const char* message) {
 }
 
 // (bytes, scales, first row that does not fit or -1) of the rows `rows` of a stored tensor.
-auto quantize(Backend& ops, const std::string& label, In<uint8_t, 1> data, int64_t cols, In<int64_t, 1> rows, const std::string& target,
-              Scales scales, int64_t group) {
+auto quantize(Backend& ops, const std::string& label, In<uint8_t, 1> data, int64_t cols, In<int64_t, 1> rows,
+              const std::string& target, Scales scales, int64_t group) {
   SourceRows x{source_of(label), data.data(), nullptr, 0, cols};
   Source to = source_of(target);
   require(cols > 0 && cols <= 1 << 30, "quantize_rows: rows must have 1 to 2^30 columns");

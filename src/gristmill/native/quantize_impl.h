@@ -1,5 +1,6 @@
 // Searches for the scales of Q4_K, Q5_K, Q6_K (sixteen sub-blocks side by side) and MXFP4. formats/quantize_k.py and
-// quantize_blocks.py are the definitions; every sum here is taken in their order, without fused operations. Written on a simd_*.h, which is included before.
+// quantize_blocks.py are the definitions; every sum here is taken in their order, without fused operations. Written on a
+// simd_*.h, which is included before.
 #pragma once
 #include <cmath>
 #include <cstring>
@@ -144,7 +145,8 @@ void fit_lines(const float (*x)[kSide], int n_levels, LineFit* fit) {
     Lines found = search_lines(x, n_max, other_d, other_min, best);
     F better = f_below(total(found.error, kLinesABlock), total(best.error, kLinesABlock));
     d = pick(better, other_d, d), d_min = pick(better, other_min, d_min);
-    best = {pick(better, found.scale, best.scale), pick(better, found.minimum, best.minimum), pick(better, found.error, best.error)};
+    best = {pick(better, found.scale, best.scale), pick(better, found.minimum, best.minimum),
+            pick(better, found.error, best.error)};
   }
   f_store(fit->d, d), f_store(fit->d_min, d_min), f_store(fit->scale, best.scale), f_store(fit->minimum, best.minimum);
   F chosen = f_mul(d, best.scale), below = f_mul(d_min, best.minimum), inv = inverse(chosen);

@@ -10,7 +10,7 @@ GRISTMILL_INLINE F halves_at(const uint8_t* s) { return f_of_half(reinterpret_ca
 
 // What sets the types apart: kQuantBytes, kScaleBytes and kSuperBytes as in matrix.h, kZero (the unsigned quant that means
 // 0), set<J> (the 16 x 4 quants of columns 4 J .. 4 J + 3; sets are `stride` bytes apart), and scale, a whole number in K types.
-//   kMinimum  a value is scale * quant - minimum; the minima of steps that share the activations' scale are together, before them,
+//   kMinimum  a value is scale * quant - minimum; the minima of steps that share the activations' scale lie together before them,
 //             but with kHalves beside the scales of each step: minima
 //   kOffset   a value is scale * quant + offset; offsets stand after the scales of each step
 //   kHalves   columns 16 .. 31 have a scale of their own, second_scale
@@ -25,7 +25,8 @@ GRISTMILL_INLINE F halves_at(const uint8_t* s) { return f_of_half(reinterpret_ca
 //   kAsk      weights and activations are asked for early also where the first-level cache does not hold what is asked for
 struct Nibbles {
   static constexpr int kQuantBytes = 256, kScaleBytes = 32, kSuperBytes = 0;
-  static constexpr bool kMinimum = false, kOffset = false, kHalves = false, kPairs = true, kRows = false, kDear = false, kAsk = true, kWhole = false;
+  static constexpr bool kMinimum = false, kOffset = false, kHalves = false, kPairs = true, kRows = false, kDear = false,
+                        kAsk = true, kWhole = false;
   static constexpr int kShared = 1, kLargest = 15;
   static constexpr int kDirect = kDirectNibbles;
   template <int J>
@@ -37,7 +38,8 @@ struct Nibbles {
 
 struct TypeQ8_0 {
   static constexpr int kQuantBytes = 512, kZero = kByteZero, kScaleBytes = 32, kSuperBytes = 0;
-  static constexpr bool kMinimum = false, kOffset = false, kHalves = false, kPairs = false, kRows = false, kDear = false, kAsk = false, kWhole = false;
+  static constexpr bool kMinimum = false, kOffset = false, kHalves = false, kPairs = false, kRows = false, kDear = false,
+                        kAsk = false, kWhole = false;
   static constexpr int kShared = 1, kLargest = 255;
   static constexpr int kDirect = INT32_MAX;
   template <int J>
@@ -188,9 +190,9 @@ struct Expanded : T {
   static F offset(const uint8_t* s) { return f_load(reinterpret_cast<const float*>(s) + kLanes); }
 };
 
-// A type T whose sums meet their scales as whole numbers, exactly, and become floats once in kSuperSteps steps. Scales that are whole
-// numbers in the file are taken as they are; of others the largest of those steps becomes kMostScale and the rest, which are
-// rounded, as many times what then is 1. A quant times its scale fits 16 bits. Offsets likewise, of 16 bits.
+// A type T whose sums meet their scales as whole numbers, exactly, and become floats once in kSuperSteps steps. Scales that are
+// whole numbers in the file are taken as they are; of others the largest of those steps becomes kMostScale and the rest, which
+// are rounded, as many times what then is 1. A quant times its scale fits 16 bits. Offsets likewise, of 16 bits.
 template <class T>
 struct Whole : T {
   static constexpr bool kWhole = true, kOwnScales = T::kSuperBytes > 0;

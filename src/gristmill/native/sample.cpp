@@ -172,7 +172,8 @@ int32_t sample(const Kernels& kernels, const float* logits, int n, const SampleP
   return row.at(uniform(p.seed, uint64_t(p.position)) * row.add_up(), best);
 }
 
-Logprobs logprobs(const Kernels& kernels, const float* logits, int n, int32_t id, int n_top, int32_t* top_ids, double* top_logprobs) {
+Logprobs logprobs(const Kernels& kernels, const float* logits, int n, int32_t id, int n_top, int32_t* top_ids,
+                  double* top_logprobs) {
   int32_t best = kernels.argmax(logits, n);
   thread_local Row row;
   row.start(kernels, logits, n, best, 1.0f);

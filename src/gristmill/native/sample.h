@@ -39,6 +39,7 @@ struct Logprobs {
   int32_t rank;  // from 1; of equal logits the lower id comes first
 };
 // Of `id`, and the n_top likeliest in order.
-Logprobs logprobs(const Kernels& kernels, const float* logits, int n, int32_t id, int n_top, int32_t* top_ids, double* top_logprobs);
+Logprobs logprobs(const Kernels& kernels, const float* logits, int n, int32_t id, int n_top, int32_t* top_ids,
+                  double* top_logprobs);
 
 }  // namespace gristmill

@@ -54,8 +54,9 @@ Base base_below_largest(const uint8_t* row, int cols) {
   return {uint32_t(base), n_patches};
 }
 
-// Of float: the power of two of which a code makes the largest number that is at most 16 times as large as they are in the mean, for
-// which larger ones and zeros don't count. Of a row with many larger ones, or too small a largest one, no number has a code.
+// Of float: the power of two of which a code makes the largest number that is at most 16 times as large as they are in the
+// mean, for which larger ones and zeros don't count. Of a row with many larger ones, or too small a largest one, no number has
+// a code.
 Base base_of_floats(const uint8_t* row, int cols) {
   using C = Code<Pack::F32_24>;
   typedef uint32_t Bits __attribute__((vector_size(16)));

@@ -4,12 +4,12 @@
 //   bfloat16   BF16_12    2                 12               nothing
 //   float      F32_24     1                 24               at most a 2^23rd of the largest number of its row that has a code
 //
-// A word is what the type itself takes for a panel in a step (matrix.h), lane by lane. It holds a number's code, which its row's base
-// gives a meaning. Where a row's bfloat16 numbers lie within a factor of 2^15 of one another, all but a few, four bits say which power
-// of two a number has, and the type spends eight on it: a code is the number's sign and its magnitude less the base, magnitudes
-// taken as whole numbers. A float's code is a multiple of the base, a power of two: sums of float32 lose more than that, and numbers of
-// fewer bits, as those that were bfloat16, lose nothing.
-// Numbers that have no code are patches: they are written over what their code 0 became.
+// A word is what the type itself takes for a panel in a step (matrix.h), lane by lane. It holds a number's code, which its
+// row's base gives a meaning. Where a row's bfloat16 numbers lie within a factor of 2^15 of one another, all but a few, four
+// bits say which power of two a number has, and the type spends eight on it: a code is the number's sign and its magnitude less
+// the base, magnitudes taken as whole numbers. A float's code is a multiple of the base, a power of two: sums of float32 lose
+// more than that, and numbers of fewer bits, as those that were bfloat16, lose nothing. Numbers that have no code are patches:
+// they are written over what their code 0 became.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -47,8 +47,8 @@ struct Code;
 
 template <>
 struct Code<Pack::BF16_12> : Words<uint16_t, Pack::BF16> {
-  // After the sign four bits are spare, from kLow on, and four more say which power of two. A last code's sign is carried beside its
-  // magnitude.
+  // After the sign four bits are spare, from kLow on, and four more say which power of two. A last code's sign is carried
+  // beside its magnitude.
   static constexpr int kSpare = 4, kLow = 8 * int(sizeof(Lane)) - 1 - kSpare, kMantissa = kLow - 4;
   static constexpr Lane kLargest = Lane((1 << kLow) - 1);  // code of a magnitude
   static constexpr Lane kKept = kSign | kLargest, kCarried = (1 << kSpare) - 1;

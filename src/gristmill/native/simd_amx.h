@@ -23,10 +23,11 @@ inline bool may_use_tiles() {
 #endif
 }
 
-// The shapes of this thread's tiles while it lives. Sums are tiles 0, 1, 6 and 7; tile 2 is multiplied by tile 4, and 3 by 5. To set
-// them takes 60 ns, as long as a dozen products.
+// The shapes of this thread's tiles while it lives. Sums are tiles 0, 1, 6 and 7; tile 2 is multiplied by tile 4, and 3 by 5.
+// To set them takes 60 ns, as long as a dozen products.
 struct TileShapes {
-  // So many rows, and so many bytes of each in tiles 2 and 3. others: rows of tile 3 and of sums 6 and 7, if they are not as many.
+  // So many rows, and so many bytes of each in tiles 2 and 3. others: rows of tile 3 and of sums 6 and 7, if they are not as
+  // many.
   TileShapes(int rows, int second, int third) { set(rows, second, third, rows); }
   TileShapes(int rows, int second, int third, int others) { set(rows, second, third, others); }
   TileShapes(const TileShapes&) = delete;

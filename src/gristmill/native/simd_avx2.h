@@ -134,7 +134,9 @@ inline I i_mul(I x, I y) { return {_mm256_mullo_epi32(x.a, y.a), _mm256_mullo_ep
 template <int N>
 inline I i_shift_left(I x) { return {_mm256_slli_epi32(x.a, N), _mm256_slli_epi32(x.b, N)}; }
 template <int Shift>
-inline __m256i pair(__m256i a, __m256i b) { return _mm256_blend_epi16(_mm256_srli_epi32(a, Shift), _mm256_slli_epi32(b, 16 - Shift), 0xaa); }
+inline __m256i pair(__m256i a, __m256i b) {
+  return _mm256_blend_epi16(_mm256_srli_epi32(a, Shift), _mm256_slli_epi32(b, 16 - Shift), 0xaa);
+}
 // Two 16-bit numbers a lane: bits Shift .. Shift + 15 of a, then those of b.
 template <int Shift>
 inline I i_pair(I x, I y) { return {pair<Shift>(x.a, y.a), pair<Shift>(x.b, y.b)}; }
@@ -164,7 +166,8 @@ inline U u_high(U x) { return {low4(_mm256_srli_epi16(x.a, 4)), low4(_mm256_srli
 inline U u_or(U x, U y) { return {_mm256_or_si256(x.a, y.a), _mm256_or_si256(x.b, y.b)}; }
 template <int From, int Count, int To>
 inline __m256i bits(__m256i x) {
-  __m256i shifted = From >= To ? _mm256_srli_epi16(x, From >= To ? From - To : 0) : _mm256_slli_epi16(x, From < To ? To - From : 0);
+  __m256i shifted =
+      From >= To ? _mm256_srli_epi16(x, From >= To ? From - To : 0) : _mm256_slli_epi16(x, From < To ? To - From : 0);
   return _mm256_and_si256(shifted, _mm256_set1_epi8(((1 << Count) - 1) << To));
 }
 // Bits [From, From + Count) of each byte, moved to start at bit To.
@@ -208,7 +211,8 @@ struct Short {
   static I add(I x, I y) { return now({_mm256_add_epi16(x.a, y.a), _mm256_add_epi16(x.b, y.b)}); }
   static I add_to(I acc, I sums) {
     const __m256i one = _mm256_set1_epi16(1);
-    return now({_mm256_add_epi32(acc.a, _mm256_madd_epi16(sums.a, one)), _mm256_add_epi32(acc.b, _mm256_madd_epi16(sums.b, one))});
+    return now(
+        {_mm256_add_epi32(acc.a, _mm256_madd_epi16(sums.a, one)), _mm256_add_epi32(acc.b, _mm256_madd_epi16(sums.b, one))});
   }
 };
 // Bytes are signed. maddubs wants one side unsigned: that gives its sign to the other. No activation is -128, so that two
@@ -228,7 +232,9 @@ inline I i_dot4_small(I acc, U w, const int8_t* a) { return Short::add_to(acc, S
 
 // The first number of each pair of bfloat16, and the second.
 inline F f_even_bf16(const uint16_t* p) {
-  auto eight = [](const uint16_t* q) { return _mm256_castsi256_ps(_mm256_slli_epi32(load32(reinterpret_cast<const uint8_t*>(q)), 16)); };
+  auto eight = [](const uint16_t* q) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(load32(reinterpret_cast<const uint8_t*>(q)), 16));
+  };
   return {eight(p), eight(p + 16)};
 }
 inline F f_odd_bf16(const uint16_t* p) {

@@ -86,7 +86,9 @@ template <int N>
 inline I i_shift_left(I a) { return _mm512_slli_epi32(a, N); }
 // Two 16-bit numbers a lane: bits Shift .. Shift + 15 of a, then those of b.
 template <int Shift>
-inline I i_pair(I a, I b) { return _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_srli_epi32(a, Shift), _mm512_slli_epi32(b, 16 - Shift)); }
+inline I i_pair(I a, I b) {
+  return _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_srli_epi32(a, Shift), _mm512_slli_epi32(b, 16 - Shift));
+}
 // acc += the two products a lane of such pairs.
 inline I i_dot2(I acc, I a, I b) { return _mm512_dpwssd_epi32(acc, a, b); }
 inline I i_of_u8(const uint8_t* p) { return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }

@@ -105,7 +105,8 @@ inline F f_raise(F x, int32_t bits) {
 inline F f_of_i(I a) { return f_parts([&](int i) { return vcvtq_f32_s32(a.v[i]); }); }
 inline I i_of_f(F a) { return i_parts([&](int i) { return vcvtnq_s32_f32(a.v[i]); }); }
 inline void i8_of_i(int8_t* p, I a) {
-  int16x8_t low = vcombine_s16(vqmovn_s32(a.v[0]), vqmovn_s32(a.v[1])), high = vcombine_s16(vqmovn_s32(a.v[2]), vqmovn_s32(a.v[3]));
+  int16x8_t low = vcombine_s16(vqmovn_s32(a.v[0]), vqmovn_s32(a.v[1])),
+            high = vcombine_s16(vqmovn_s32(a.v[2]), vqmovn_s32(a.v[3]));
   vst1q_s8(p, vcombine_s8(vqmovn_s16(low), vqmovn_s16(high)));
 }
 inline I i_set(int32_t x) { return i_parts([&](int) { return vdupq_n_s32(x); }); }
@@ -141,7 +142,8 @@ inline I i_of_u8(const uint8_t* p) {
 inline I i_of_i8(const uint8_t* p) {
   int8x16_t x = vreinterpretq_s8_u8(vld1q_u8(p));
   int16x8_t low = vmovl_s8(vget_low_s8(x)), high = vmovl_s8(vget_high_s8(x));
-  return {{vmovl_s16(vget_low_s16(low)), vmovl_s16(vget_high_s16(low)), vmovl_s16(vget_low_s16(high)), vmovl_s16(vget_high_s16(high))}};
+  return {{vmovl_s16(vget_low_s16(low)), vmovl_s16(vget_high_s16(low)), vmovl_s16(vget_low_s16(high)),
+           vmovl_s16(vget_high_s16(high))}};
 }
 inline I i_low4(I a) { return i_parts([&](int i) { return vandq_s32(a.v[i], vdupq_n_s32(15)); }); }
 inline int32_t i_sum(I a) { return vaddvq_s32(vaddq_s32(vaddq_s32(a.v[0], a.v[1]), vaddq_s32(a.v[2], a.v[3]))); }

@@ -100,7 +100,8 @@ namespace detail {
 
 template <class T, class... Config>
 void keep(Tape& tape, const nb::ndarray<T, Config...>& array) {
-  if (tape.unwritten.count(array.data())) throw std::logic_error("a recorded step can read queries only in the attention that follows their storing");
+  if (tape.unwritten.count(array.data()))
+    throw std::logic_error("a recorded step can read queries only in the attention that follows their storing");
   if (!tape.results.count(array.data())) tape.kept.push_back(std::make_shared<nb::ndarray<T, Config...>>(array));
 }
 template <class T, class... Config>

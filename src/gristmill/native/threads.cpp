@@ -201,7 +201,8 @@ void ThreadPool::work(int part) {
   for (;;) {
     auto changed = [this, &self] { return stop_ || needs(self); };
     if (!spin_until(changed)) {
-      if (loop_.load(std::memory_order_relaxed) % kNext) {  // others are still in it, and what comes next should find this thread awake
+      // Others are still in it, and what comes next should find this thread awake.
+      if (loop_.load(std::memory_order_relaxed) % kNext) {
         std::this_thread::yield();
         continue;
       }

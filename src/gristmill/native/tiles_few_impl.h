@@ -1,7 +1,7 @@
 // y = x W^T for quantized weights in the tiles of Intel's AMX, of up to 32 rows. Included after tiles_planes_impl.h.
 //
-// Each panel's part of a super-block is a unit. Several are on their way at once: while one is taken apart the one before is multiplied,
-// and the sums of the one before that become floats. So nothing waits for tiles, and memory is asked evenly.
+// Each panel's part of a super-block is a unit. Several are on their way at once: while one is taken apart the one before is
+// multiplied, and the sums of the one before that become floats. So nothing waits for tiles, and memory is asked evenly.
 #pragma once
 #include "tiles_planes_impl.h"
 
@@ -21,14 +21,16 @@ struct Unit {
 template <class T>
 class Units {
  public:
-  Units(const Matrix& w, int matrix, int panel, int end) : w_(w), matrix_(matrix), panel_(panel), end_(end), n_steps_(w.n_steps()) {}
+  Units(const Matrix& w, int matrix, int panel, int end)
+      : w_(w), matrix_(matrix), panel_(panel), end_(end), n_steps_(w.n_steps()) {}
 
   Unit take() {
     if (panel_ >= end_) return {};
     const int width = w_.group_width(panel_), n = std::min(kSuperSteps, n_steps_ - begin_);
     const uint8_t *group = w_.group(matrix_, panel_), *super = group + w_.step_offset(width, begin_);
     const uint8_t* steps = super + size_t(T::kSuperBytes) * width;
-    const Unit unit{super + T::kSuperBytes * place_, steps + 64 * place_, steps + T::kQuantBytes * width + T::kScaleBytes * place_,
+    const Unit unit{super + T::kSuperBytes * place_, steps + 64 * place_,
+                    steps + T::kQuantBytes * width + T::kScaleBytes * place_,
                     group + w_.step_offset(width, n_steps_) + 64 * place_, size_t(T::kQuantBytes + T::kScaleBytes) * width,
                     panel_ + place_, place_, width, begin_, n, begin_ + n == n_steps_};
     if (++place_ == width) place_ = 0, begin_ += kSuperSteps;
@@ -54,19 +56,21 @@ GRISTMILL_INLINE void each_tile_of(Use use) {
 // So far behind a super-block's end is asked for and, of what is taken apart for few rows, so far before that once more.
 constexpr int kFarther = 2048, kTakenLater = 6144;
 
-// Units that are taken apart, multiplied by N tiles of rows, and added to sums. What is between two stages lies in one place, of which a
-// stage has read a part when the one before it writes there.
+// Units that are taken apart, multiplied by N tiles of rows, and added to sums. What is between two stages lies in one place,
+// of which a stage has read a part when the one before it writes there.
 template <class T, int N>
 class FewStages {
  public:
   static constexpr int kStages = 3;
   using Sums = float[N * kWideRows][kLanes];  // of a panel
 
-  // n rows of `a`, whose tiles lie `apart` blocks apart. The i-th turn: takes units[0] apart, multiplies units[1] and adds units[2].
-  // It copies units and takes addresses before its loop: beside instructions that read and write memory as the compiler cannot know,
-  // only locals stay in registers.
-  GRISTMILL_INLINE void turn(int i, const Unit (&units)[kStages], const WideBlock* a, size_t apart, int n, Sums* sums, Asking<kTakenLater>& asking) {
-    constexpr int kPlanes = Planes<T>::kPlanes, kStepLines = (int(T::kQuantBytes + T::kScaleBytes) + T::kSuperBytes / kSuperSteps) / 64 + 1;
+  // n rows of `a`, whose tiles lie `apart` blocks apart. The i-th turn: takes units[0] apart, multiplies units[1] and adds
+  // units[2]. It copies units and takes addresses before its loop: beside instructions that read and write memory as the
+  // compiler cannot know, only locals stay in registers.
+  GRISTMILL_INLINE void turn(int i, const Unit (&units)[kStages], const WideBlock* a, size_t apart, int n, Sums* sums,
+                             Asking<kTakenLater>& asking) {
+    constexpr int kPlanes = Planes<T>::kPlanes,
+                  kStepLines = (int(T::kQuantBytes + T::kScaleBytes) + T::kSuperBytes / kSuperSteps) / 64 + 1;
     const Unit taken = units[0], multiplied = units[1], added = units[2];
     TakenQuants& planes = planes_;
     auto& products = products_;
@@ -86,7 +90,8 @@ class FewStages {
     };
     auto take = [&](int b) __attribute__((always_inline)) {
       if (b < taken.n) {
-        take_step<T>(taken.quants + taken.step_bytes * b, 64 * taken.width, taken.scales + taken.step_bytes * b, inverse, b, planes);
+        take_step<T>(taken.quants + taken.step_bytes * b, 64 * taken.width, taken.scales + taken.step_bytes * b, inverse, b,
+                     planes);
         asking.ask(kStepLines);
       } else if (b == taken.n && b % 2) {
         take_nothing(b, planes);
@@ -96,7 +101,8 @@ class FewStages {
       each_tile_of<N>([&](auto t) __attribute__((always_inline)) {
         const int row = t * kWideRows + c;
         float* sum = sums[added.place][row];
-        if (row < rows) f_store(sum, add_planes<T>(products[t], c, added_a[t * apart], scales, added.begin ? f_load(sum) : f_zero()));
+        if (row < rows)
+          f_store(sum, add_planes<T>(products[t], c, added_a[t * apart], scales, added.begin ? f_load(sum) : f_zero()));
       });
     };
     clear_tiles(Tiles<2 * N>());

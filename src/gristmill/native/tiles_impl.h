@@ -26,12 +26,14 @@ inline void put_tile(const Matrix& w, const Columns& columns, int panel, int col
   for (int c = 0; c < n; c++) put_lanes(w, columns, panel, column + c, f_load(out[c]));
 }
 
-// What is needed later is asked for evenly, in whatever is done meanwhile: asked for at once, a core waits for it, and memory for a
-// core that asks for nothing. Intel's fetch more when asked twice: into the second-level cache and, kLater bytes later, into the first.
+// What is needed later is asked for evenly, in whatever is done meanwhile: asked for at once, a core waits for it, and memory
+// for a core that asks for nothing. Intel's fetch more when asked twice: into the second-level cache and, kLater bytes later,
+// into the first.
 template <int kLater>
 struct Asking {
   const uint8_t* next;
-  int taking = 0, multiplying = 0;  // lines of 64 bytes with each step that is taken apart, and with each product of a group's tiles
+  // Lines of 64 bytes with each step that is taken apart, and with each product of a group's tiles.
+  int taking = 0, multiplying = 0;
 
   void take() { ask(taking); }
   void multiply() { ask(multiplying); }
@@ -48,8 +50,8 @@ constexpr int kPairColumns = 32;  // columns that one instruction multiplies
 // Columns that many rows pass over before the next: so much of four panels stays in the first-level cache.
 constexpr int kPairStretch = 256;
 
-// A group's words of pairs, which tiles multiply where they lie. A step of kStepColumns is kWords of them a panel; one tile of rows
-// meets kFewStretch columns at a time. kTaken: words are taken apart before.
+// A group's words of pairs, which tiles multiply where they lie. A step of kStepColumns is kWords of them a panel; one tile of
+// rows meets kFewStretch columns at a time. kTaken: words are taken apart before.
 template <int Width>
 struct StoredPairs {
   static constexpr int kWords = 1, kStepColumns = 2, kFewStretch = INT32_MAX;

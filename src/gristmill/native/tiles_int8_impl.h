@@ -1,7 +1,7 @@
 // y = x W^T for quantized weights in the tiles of Intel's AMX, of any number of rows. Included after tiles_few_impl.h.
 //
-// Panels are taken apart once for up to kWideAtOnce rows, two at a time, and meet tile after tile of them. Where these are many, the sums
-// of one become floats while the next is multiplied.
+// Panels are taken apart once for up to kWideAtOnce rows, two at a time, and meet tile after tile of them. Where these are
+// many, the sums of one become floats while the next is multiplied.
 #pragma once
 #include "tiles_few_impl.h"
 
@@ -10,8 +10,8 @@ namespace {
 
 constexpr int kPair = 2;  // panels that are multiplied together
 
-// Takes panels `first` and, if there is one, first + 1 of a group apart: n_steps of its super-block at q. Where they are fewer than
-// kSuperSteps, the matrix ends there.
+// Takes panels `first` and, if there is one, first + 1 of a group apart: n_steps of its super-block at q. Where they are fewer
+// than kSuperSteps, the matrix ends there.
 template <class T>
 inline void take_pair(const uint8_t* q, int width, int first, int n_steps, TakenPanel* out) {
   const size_t step_bytes = size_t(T::kQuantBytes + T::kScaleBytes) * width;
@@ -20,11 +20,13 @@ inline void take_pair(const uint8_t* q, int width, int first, int n_steps, Taken
   const uint8_t* scales = steps + T::kQuantBytes * width + T::kScaleBytes * first;
   F inverse[kPair];
   for (int p = 0; p < n_panels; p++) {
-    inverse[p] = take_scales<T>(q + T::kSuperBytes * (first + p), scales + T::kScaleBytes * p, step_bytes, n_steps, out[p].scales);
+    inverse[p] =
+        take_scales<T>(q + T::kSuperBytes * (first + p), scales + T::kScaleBytes * p, step_bytes, n_steps, out[p].scales);
     if (n_steps % 2) take_nothing(n_steps, out[p].planes);
   }
   for (int b = 0; b < n_steps; b++, quants += step_bytes, scales += step_bytes)
-    for (int p = 0; p < n_panels; p++) take_step<T>(quants + 64 * p, 64 * width, scales + T::kScaleBytes * p, inverse[p], b, out[p].planes);
+    for (int p = 0; p < n_panels; p++)
+      take_step<T>(quants + 64 * p, 64 * width, scales + T::kScaleBytes * p, inverse[p], b, out[p].planes);
 }
 
 // Sums of a group with all those columns, which wait for the next super-block.
@@ -32,11 +34,13 @@ struct WidePartial {
   alignas(64) float sums[kGroup / kPair][kWideAtOnce][kPair * kLanes];
 };
 
-// From so many rows on sums become floats beside the next products. All else is slower for it, as if the clock were, and fewer rows lose.
+// From so many rows on sums become floats beside the next products. All else is slower for it, as if the clock were, and fewer
+// rows lose.
 constexpr int kManyRows = 128;
 
-// P panels' part of a super-block, taken apart, from step `begin` on, meets all tiles of rows. Last: sums are complete then and go to y,
-// panel `first` and the next, times the scales of rows of Q8R. (What is often needed comes as arguments: see FewStages::turn.)
+// P panels' part of a super-block, taken apart, from step `begin` on, meets all tiles of rows. Last: sums are complete then and
+// go to y, panel `first` and the next, times the scales of rows of Q8R. (What is often needed comes as arguments: see
+// FewStages::turn.)
 template <class T, int P, bool Last, bool Beside>
 void many_rows(const Matrix& w, const Columns& columns, const TakenPanel* panels, int begin, int first, const uint8_t* row_scales,
                float (*sums)[kPair * kLanes], Asking<0>& asked) {
@@ -129,7 +133,8 @@ void tiled_linear(const Matrix& w, int matrix, int panel, int panel_end, const C
   if (all.n <= 2 * kWideRows) return few_linear<T, 2>(w, matrix, panel, panel_end, all);
   TakenPanel taken[kPair];
   WidePartial partial;
-  const TileShapes shapes(kWideRows, kTileBytes, kTileBytes);  // of the last rows too: other shapes would take longer than more rows
+  // Of the last rows too: other shapes would take longer than more rows.
+  const TileShapes shapes(kWideRows, kTileBytes, kTileBytes);
   const int n_steps = w.n_steps();
   for (; panel < panel_end; panel += kGroup) {
     const uint8_t* group = w.group(matrix, panel);
@@ -145,7 +150,8 @@ void tiled_linear(const Matrix& w, int matrix, int panel, int panel_end, const C
           take_pair<T>(q, width, pair, end - begin, taken);
           const uint8_t* row_scales = group + w.step_offset(width, n_steps) + pair * w.tail_bytes();
           auto pass = [&](auto n_panels, auto last, auto beside) {
-            many_rows<T, n_panels, last, beside>(w, columns, taken, begin, panel + pair, row_scales, partial.sums[pair / kPair], asking);
+            many_rows<T, n_panels, last, beside>(w, columns, taken, begin, panel + pair, row_scales, partial.sums[pair / kPair],
+                                                 asking);
           };
           auto choose = [&](auto last) {
             if (pair + 1 == width) pass(Index<1>(), last, Index<0>());

@@ -1,18 +1,18 @@
 // Quantized weights and activations as the tiles of Intel's AMX multiply them. Included after tiles_impl.h.
 //
-// One instruction multiplies 16 rows of activations by 64 columns of a panel. What takes time is to bring sums out of their tiles,
-// so quants meet their scales before: as whole numbers of 16 bits, in two planes of bytes. The sums of 256 columns then
-// become floats at once, with what is left of the scales. All of it is whole numbers, and so are the sums of the few rows that no tile
-// is worth (quantized_types.h: Whole): the bits are the same.
+// One instruction multiplies 16 rows of activations by 64 columns of a panel. What takes time is to bring sums out of their
+// tiles, so quants meet their scales before: as whole numbers of 16 bits, in two planes of bytes. The sums of 256 columns then
+// become floats at once, with what is left of the scales. All of it is whole numbers, and so are the sums of the few rows that
+// no tile is worth (quantized_types.h: Whole): the bits are the same.
 #pragma once
 #include "tiles_impl.h"
 
 namespace gristmill {
 namespace {
 
-// Quants times their scales lie in kPlanes planes of bytes, of which the second has the lower kShift bits. kOne: scales have four bits
-// and quants two, so that their products fit a byte. kSmall: scales have six bits and quants are unsigned, so that the products with
-// three bits fit a byte. kBytes: magnitudes of scales fit a byte.
+// Quants times their scales lie in kPlanes planes of bytes, of which the second has the lower kShift bits. kOne: scales have
+// four bits and quants two, so that their products fit a byte. kSmall: scales have six bits and quants are unsigned, so that
+// the products with three bits fit a byte. kBytes: magnitudes of scales fit a byte.
 template <class T>
 struct Planes {
   static constexpr bool kOne = T::kMinimum && T::kHalves, kSmall = T::kMinimum && !T::kHalves;
@@ -26,7 +26,8 @@ constexpr int kSuperTiles = kSuperSteps * kBlock / kTileBytes;  // of a super-bl
 // A panel's part of a super-block, taken apart.
 using TakenQuants = uint8_t[kSuperTiles][2][kSetsATile][64];
 
-// What is left of its scales, and its minima or offsets in pairs: of blocks 0 and 2, 1 and 3, 4 and 6, 5 and 7, or of the halves of each.
+// What is left of its scales, and its minima or offsets in pairs: of blocks 0 and 2, 1 and 3, 4 and 6, 5 and 7, or of the
+// halves of each.
 struct alignas(64) TakenScales {
   float d[kLanes], dmin[kLanes];
   int32_t minima[kSuperSteps][kLanes];
@@ -38,8 +39,8 @@ struct alignas(64) TakenPanel {
 };
 
 // Scales of 16 rows as sets meet them. Each is twice a lane, as 16 bits: in `first` and `second` with kSmall its upper and its
-// lower three bits, with kBytes its magnitude in the lower and in the upper byte, where `negative` has four bits a lane; otherwise
-// all of it in the first.
+// lower three bits, with kBytes its magnitude in the lower and in the upper byte, where `negative` has four bits a lane;
+// otherwise all of it in the first.
 struct SetScale {
   U first, second;
   __mmask64 negative = 0;
@@ -118,7 +119,8 @@ GRISTMILL_INLINE F take_offsets(const uint8_t* scales, size_t step_bytes, int n,
   for (int b = 0; b < n; b++) whole.add(T::offset(scales + step_bytes * b));
   const F inverse = whole.inverse();
 #pragma GCC unroll 8
-  for (int b = 0; b < kSuperSteps; b++) numbers[b] = b < n ? WholeOffsets::whole(T::offset(scales + step_bytes * b), inverse) : i_set(0);
+  for (int b = 0; b < kSuperSteps; b++)
+    numbers[b] = b < n ? WholeOffsets::whole(T::offset(scales + step_bytes * b), inverse) : i_set(0);
   for (int i = 0; i < kSuperSteps / 2; i++) {
     const int b = i / 2 * 4 + i % 2;
     i_store(out.minima[i], i_pair<0>(numbers[b], numbers[b + 2]));
@@ -206,8 +208,8 @@ inline U rounded_bytes(const float* x, float inverse) {
   return _mm512_permutexvar_epi32(order, _mm512_packs_epi16(words(0), words(2 * kLanes)));
 }
 
-// The sums of kSuperSteps blocks' quants and of their halves from those of eight quants with 128 added, of which each 64 bits hold four in
-// 16 bits: lanes 0 .. 3 those of the even blocks, in order.
+// The sums of kSuperSteps blocks' quants and of their halves from those of eight quants with 128 added, of which each 64 bits
+// hold four in 16 bits: lanes 0 .. 3 those of the even blocks, in order.
 inline void put_sums(U eights, int16_t* sums, int16_t* halves) {
   auto put = [](int16_t* out, __m128i with_zero, int n) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm_sub_epi16(with_zero, _mm_set1_epi16(int16_t(128 * n))));
