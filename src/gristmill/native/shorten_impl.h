@@ -5,6 +5,7 @@
 #include <cfloat>
 #include <cstring>
 
+#include "half.h"
 #include "shortened.h"
 
 namespace gristmill {
@@ -64,8 +65,6 @@ Base base_of_floats(const uint8_t* row, int cols) {
   typedef float Floats __attribute__((vector_size(16)));
   constexpr float kNear = 16, kSmallest = 0x1p-94f;  // which leaves bases that are normal numbers
   constexpr uint32_t kExponent = 0x7f800000, kBelow = 30u << 23;  // a code with the spare bits and its sign has 32
-  auto float_of = [](uint32_t bits) { return load_vector<float>(&bits); };
-  auto bits_of = [](float x) { return load_vector<uint32_t>(&x); };
   float largest = 0, limit = FLT_MAX;
   int n_patches = 0;
   for (bool all = false; !all;) {
@@ -73,20 +72,20 @@ Base base_of_floats(const uint8_t* row, int cols) {
     Floats sum{};
     for (int k = 0; k < cols; k += 4) {
       const Bits x = load_vector<Bits>(row + 4 * k) & C::kMagnitude;
-      const Ints outside = Ints(x) > int32_t(bits_of(limit)), inside = Ints(x) & ~outside;
+      const Ints outside = Ints(x) > int32_t(bits_of_float(limit)), inside = Ints(x) & ~outside;
       most = inside > most ? inside : most;
       n_zero -= inside == 0, n_outside -= outside;
       sum += Floats(inside);
     }
     auto of_all = [](auto v) { return (v[0] + v[1]) + (v[2] + v[3]); };
-    largest = float_of(uint32_t(std::max(std::max(most[0], most[1]), std::max(most[2], most[3]))));
+    largest = float_of_bits(uint32_t(std::max(std::max(most[0], most[1]), std::max(most[2], most[3]))));
     n_patches = of_all(n_outside);
     limit = kNear * of_all(sum) / float(std::max(1, cols - of_all(n_zero)));
-    if (n_patches > cols / 64 || limit > FLT_MAX) return {bits_of(1), cols};
+    if (n_patches > cols / 64 || limit > FLT_MAX) return {bits_of_float(1), cols};
     all = largest <= limit;
   }
-  if (!largest) return {bits_of(1), n_patches};
-  return largest >= kSmallest ? Base{(bits_of(largest) & kExponent) - kBelow, n_patches} : Base{bits_of(1), cols};
+  if (!largest) return {bits_of_float(1), n_patches};
+  return largest >= kSmallest ? Base{(bits_of_float(largest) & kExponent) - kBelow, n_patches} : Base{bits_of_float(1), cols};
 }
 
 template <class C>

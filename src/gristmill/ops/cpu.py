@@ -40,8 +40,8 @@ class CpuOps:
                lose the most by them
     n_as_stored  matrices of floats with up to so many elements are read as they are; larger ones are kept in fewer bits
                a number, where nearly all of their numbers allow that: memory is what they wait for. Bfloat16 loses
-               nothing by its 12 bits; float32 is rounded to 24, by at most a 2^23rd of its row's largest number, which
-               sums of float32 hide. Float16 that was made of bfloat16, as most published files are, is kept and
+               nothing by its 12 bits; float32 is rounded to 24, by at most a 2^23rd of its row's largest number, less
+               than its sums lose. Float16 that was made of bfloat16, as most published files are, is kept and
                multiplied as that
     memory     what weights are to lie in, where it was begun before (`ops.memory`)
     lazy       unless most of that is ready when they are put, matrices are left in the files that they are mapped from,
