@@ -91,6 +91,7 @@ class FakeEngine:
         *,
         max_sequences: int = 4,
         step_tokens: int = 64,
+        prompt_tokens: int | None = None,
         max_queue: int = 100,
         vocab_size: int = 1000,
     ) -> None:
@@ -100,7 +101,12 @@ class FakeEngine:
         self.max_sequences = max_sequences
         self.model = FakeModel(vocab_size)
         self.scheduler = Scheduler(
-            list(self.pools), self.windows, max_sequences=max_sequences, step_tokens=step_tokens, max_queue=max_queue
+            list(self.pools),
+            self.windows,
+            max_sequences=max_sequences,
+            step_tokens=step_tokens,
+            prompt_tokens=prompt_tokens,
+            max_queue=max_queue,
         )
         self.sequences: list[Sequence] = []
         self.computed: list[tuple[int, int, int]] = []

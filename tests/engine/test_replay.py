@@ -81,6 +81,44 @@ def test_replay_changes_nothing(folder: Path, model: str, qtype: str, isa: str) 
     assert generate(make_runner(path, ops, "check"), ops, sequences(3, n_groups), n_steps) == eager
 
 
+def read_prompts(runner: Runner, ops: CpuOps, n_groups: int) -> list[tuple[list[int], NDArray[np.float32]]]:
+    """What each of two prompts, of three whole steps and a part of one, leads to."""
+    n, results = 3 * runner.prompt_tokens + 5, []
+    for seed in range(2):
+        tokens = np.random.default_rng(seed).integers(1, 90, n).tolist()
+        s = Sequence(
+            seed,
+            tokens,
+            n,
+            SamplingParams(temperature=0),
+            0,
+            frozenset(),
+            9,
+            block_ids=[list(range(N_BLOCKS))] * n_groups,
+        )
+        while s.n_computed < n:
+            n_tokens = min(runner.prompt_tokens, n - s.n_computed)
+            ids, logits = runner.step(build([Part(s, n_tokens, int(s.n_computed + n_tokens == n))], ops))
+            s.n_computed += n_tokens
+        results.append((ids, np.array(ops.get(logits))))
+    return results
+
+
+@pytest.mark.parametrize(("model", "qtype"), MODELS, ids=["-".join(m) for m in MODELS])
+@pytest.mark.parametrize("isa", isas())
+def test_whole_steps_of_prompts_replay(folder: Path, model: str, qtype: str, isa: str) -> None:
+    path, ops = checkpoint(folder, model, qtype), CpuOps(2, isa)
+    n_groups = 2 if model.startswith("gpt-oss") else 1
+    ops.prompt_tokens = ops.step_tokens = 32
+    runner = make_runner(path, ops, "on")
+    eager = read_prompts(make_runner(path, ops, "off"), ops, n_groups)
+    for other in (runner, make_runner(path, ops, "check")):
+        for (ids, logits), (expected, exact) in zip(read_prompts(other, ops, n_groups), eager, strict=True):
+            assert ids == expected
+            np.testing.assert_array_equal(logits.view(np.uint32), exact.view(np.uint32))
+    assert len(runner._recordings) == 3, "the second prompt's steps are those of the first"
+
+
 def test_the_reference_replays_too(folder: Path) -> None:
     path, ops = checkpoint(folder, "llama-wide", "Q8_0"), ReferenceOps()
     eager = generate(make_runner(path, ops, "off"), ops, sequences(2), 5)

@@ -45,6 +45,17 @@ def test_every_running_sequence_gets_a_token_and_prompts_get_the_rest_in_order()
     run_checked(engine)
 
 
+def test_a_lone_prompt_is_computed_in_steps_of_its_own_size() -> None:
+    engine = FakeEngine([100], step_tokens=32, prompt_tokens=12)
+    engine.add(prompt_of(30, 0), max_output=4)
+    assert counts(engine.step()) == {0: 12}
+    engine.add(prompt_of(50, 1), max_output=2)
+    assert [counts(engine.step()) for _ in range(4)] == [{0: 18, 1: 14}, {0: 1, 1: 31}, {0: 1, 1: 5}, {0: 1, 1: 1}]
+    engine.add(prompt_of(40, 2), max_output=2)
+    assert [counts(engine.step()) for _ in range(5)] == [{2: 12}, {2: 12}, {2: 12}, {2: 4}, {2: 1}]
+    run_checked(engine)
+
+
 def test_no_step_exceeds_its_tokens_when_all_run() -> None:
     engine = FakeEngine([100], max_sequences=4, step_tokens=4)
     for first in range(4):

@@ -183,7 +183,7 @@ class ModelBench:
             seconds.append(time.perf_counter() - start)
             limits.append(self._limits(case.threads))
         read, peak = (statistics.median(each) for each in zip(*limits, strict=True))
-        work = work_of(self._cost, case, self._ops[case.threads].step_tokens)
+        work = work_of(self._cost, case, self._runners[case.threads].prompt_tokens)
         return _row(case, seconds, work, read, peak)
 
     def _limits(self, threads: int) -> tuple[float, float]:
@@ -219,13 +219,13 @@ class ModelBench:
             _generate(sequences, case.n_tokens, runner, ops)
 
 
-def work_of(cost: ModelCost, case: Case, step_tokens: int) -> Work:
-    """Of all steps of one repetition. step_tokens: of a prompt's steps at most."""
+def work_of(cost: ModelCost, case: Case, prompt_tokens: int) -> Work:
+    """Of all steps of one repetition. prompt_tokens: of a prompt's steps at most."""
     if case.kind == "tg":
         steps = [([Span(case.depth + i, 1)] * case.batch, case.batch) for i in range(case.n_tokens)]
     else:
-        starts = range(0, case.n_tokens, step_tokens)
-        sizes = [min(step_tokens, case.n_tokens - start) for start in starts]
+        starts = range(0, case.n_tokens, prompt_tokens)
+        sizes = [min(prompt_tokens, case.n_tokens - start) for start in starts]
         steps = [
             ([Span(case.depth + start, n)], int(start + n == case.n_tokens))
             for start, n in zip(starts, sizes, strict=True)
@@ -254,12 +254,8 @@ def _row(case: Case, seconds: Sequence[float], work: Work, read_limit: float, pe
 
 def _compute_prompt(sequence: EngineSequence, runner: Runner, ops: Ops) -> None:
     while missing := len(sequence.tokens) - sequence.n_computed:
-        n = min(ops.step_tokens, missing)
-        batch = build([Part(sequence, n, int(n == missing))], ops)
-        if n == missing:
-            runner.step(batch)
-        else:
-            runner.forward(batch)
+        n = min(runner.prompt_tokens, missing)
+        runner.step(build([Part(sequence, n, int(n == missing))], ops))
         sequence.n_computed += n
 
 

@@ -98,6 +98,7 @@ class Engine:
             list(kv_plan.windows),
             max_sequences=settings.max_sequences,
             step_tokens=max(settings.step_tokens, settings.max_sequences),
+            prompt_tokens=runner.prompt_tokens,
             max_queue=_UNBOUNDED,
         )
         guesser = None

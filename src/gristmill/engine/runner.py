@@ -1,4 +1,4 @@
-"""Runs one step: Batch in, logits and ids out. Small steps are recorded and replayed. It knows nothing of requests."""
+"""Runs one step: Batch in, logits and ids out. Some are recorded and replayed. It knows nothing of requests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gristmill.types import Batch
 
 REPLAY = ("on", "off", "check")
 MAX_RECORDED_TOKENS = 64
-"""Steps of more tokens compute for so long that recording them gains nothing."""
+"""Steps of more sequences compute for so long that recording them gains nothing."""
 MAX_RECORDINGS = 64
 
 _FIELDS = tuple(field.name for field in fields(Batch) if field.name not in ("n_padding", "least_tokens"))
@@ -45,6 +45,8 @@ class Runner:
     replay  on: a step whose arrays have shapes that were seen before is replayed. off: every step runs operation by
             operation, which is what a step means. check: both, and RuntimeError where a single bit differs
 
+    prompt_tokens  tokens that one step had best compute of a prompt that nothing else is computed with
+
     On backends with `batch_sizes` what changes logits is no part of a recording: tokens are chosen again where a row
     asks for it.
     """
@@ -56,6 +58,8 @@ class Runner:
         self._ops = ops
         self._kv = kv
         self._replay = replay
+        # Experts have only a share of a step's tokens each.
+        self.prompt_tokens = ops.step_tokens if decoder.config.moe else ops.prompt_tokens
         self._recordings: OrderedDict[tuple[int, ...], Recording] = OrderedDict()
         self._last: Recording | None = None  # the step before, where `step` ran a recorded one
         self._n_padding = 0  # of that
@@ -127,11 +131,11 @@ class Runner:
         self._last = None
 
     def _is_worth_recording(self, batch: Batch) -> bool:
-        n_tokens = len(batch.tokens)  # prompts come in too many lengths
-        if n_tokens != len(batch.sample_rows):
-            return False
+        n_tokens, is_prompt = len(batch.tokens), len(batch.tokens) != len(batch.sample_rows)
         if self._ops.batch_sizes:
-            return n_tokens == len(batch.seq_lens) and n_tokens in self._ops.batch_sizes
+            return not is_prompt and n_tokens == len(batch.seq_lens) and n_tokens in self._ops.batch_sizes
+        if is_prompt:  # other lengths than that of a whole step are too many
+            return len(batch.seq_lens) == 1 and n_tokens == self.prompt_tokens
         return n_tokens <= MAX_RECORDED_TOKENS
 
     def _continuation(self, recording: Recording) -> Continuation:

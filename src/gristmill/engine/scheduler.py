@@ -46,11 +46,19 @@ class Scheduler:
     pools, windows  as BlockTables
     max_sequences   run at once at most
     step_tokens     computed in one step at most, drafts included; each running sequence gets one of them
+    prompt_tokens   the same while there is only one sequence; None: step_tokens
     max_queue       sequences may wait before `add` refuses more
     """
 
     def __init__(
-        self, pools: list[BlockPool], windows: list[int], *, max_sequences: int, step_tokens: int, max_queue: int
+        self,
+        pools: list[BlockPool],
+        windows: list[int],
+        *,
+        max_sequences: int,
+        step_tokens: int,
+        prompt_tokens: int | None = None,
+        max_queue: int,
     ) -> None:
         if not 1 <= max_sequences <= step_tokens:
             raise ValueError(
@@ -59,6 +67,7 @@ class Scheduler:
         self._tables = BlockTables(pools, windows)
         self._max_sequences = max_sequences
         self._step_tokens = step_tokens
+        self._prompt_tokens = step_tokens if prompt_tokens is None else min(prompt_tokens, step_tokens)
         self._max_queue = max_queue
         self._running: list[Sequence] = []  # both in order
         self._waiting: list[Sequence] = []
@@ -121,7 +130,8 @@ class Scheduler:
         self._steady = None
         self._make_way()
         unfinished = self._serve_running()
-        n_left = self._step_tokens - len(self._running)
+        is_lone = len(self._running) + len(self._waiting) == 1
+        n_left = (self._prompt_tokens if is_lone else self._step_tokens) - len(self._running)
         n_more = self._spend(n_left, deque(unfinished)) if n_left and (unfinished or self._waiting) else 0
         if unfinished or n_more:
             return [_part(sequence) for sequence in self._running]

@@ -58,7 +58,7 @@ struct KvQ8 : std::conditional_t<kBf16Dot, KvBf16, KvF32> {
 };
 
 inline void numbers_of(const float* x, float scale, int n, float* y) {
-  for_lanes(n, [&](int i, int count) { f_store_n(y + i, f_mul(f_load_n(x + i, count), f_set(scale)), count); });
+  for_lanes(n, [&](int i, auto count) { f_store_n(y + i, f_mul(f_load_n(x + i, count), f_set(scale)), count); });
 }
 
 inline void numbers_of(const float* x, float scale, int n, uint16_t* y) {
@@ -510,8 +510,10 @@ void tile_segment(Segment<T>& s, NextSegment next) {
   s.scores = scores;
 }
 
-// Which word of a shortened key has this pair of its n numbers: words carry pairs of its quarters in turn.
-inline int place_of_pair(int pair, int n) { return pair % (n / 8) * 4 + pair / (n / 8); }
+// Which word of a shortened key has this pair of its n numbers: words carry pairs of its quarters in turn, so that those of a
+// quarter, 8 and more, are kPairsApart.
+constexpr int kPairsApart = 4;
+inline int place_of_pair(int pair, int n) { return pair % (n / 8) * kPairsApart + pair / (n / 8); }
 
 // Where they lie in the scratch memory.
 inline float* queries(float* scratch) { return scratch + size_t(kMaxAttentionRows) * kScoreStride; }
@@ -537,12 +539,12 @@ void put_queries(const KvLayer& kv, const AttentionRows& rows, float* memory) {
         } else {
           Number lanes[kLanes];
           Number* to = reinterpret_cast<Number*>(memory + size_t(row - r) * n) + r * T::kStep;
-          for_lanes(n, [&](int i, int count) {
+          for_lanes(n, [&](int i, auto count) {
             numbers_of(rows.q[row] + i, scale, count, lanes);
-            for (int j = 0; j < count; j += T::kStep) {
-              const int place = T::kShortened ? place_of_pair((i + j) / 2, n) * 2 : i + j;
-              std::memcpy(to + size_t(place) * R, lanes + j, sizeof(Number) * T::kStep);
-            }
+            const int place = T::kShortened ? 2 * place_of_pair(i / 2, n) : i;
+            constexpr int kApart = T::kShortened ? 2 * kPairsApart : T::kStep;
+            for (int j = 0; j < count / T::kStep; j++)
+              std::memcpy(to + size_t(place + j * kApart) * R, lanes + j * T::kStep, sizeof(Number) * T::kStep);
           });
         }
       }
@@ -595,7 +597,7 @@ void attention_fold(const float* state, int v_dim, float* total) { fold(state, v
 
 void attention_finish(const float* total, int n, float* y) {
   F inverse = f_set(1.0f / total[1]);
-  for_lanes(n, [&](int d, int count) { f_store_n(y + d, f_mul(f_load(total + kStateHead + d), inverse), count); });
+  for_lanes(n, [&](int d, auto count) { f_store_n(y + d, f_mul(f_load(total + kStateHead + d), inverse), count); });
 }
 
 }  // namespace

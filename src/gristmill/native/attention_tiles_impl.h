@@ -38,7 +38,8 @@ void put_tile_queries(const KvLayer& kv, const AttentionRows& rows, float* memor
       }
       uint16_t numbers[kLanes];
       bf16_of_f(numbers, x);
-      for (int j = 0; j < kLanes; j += 2) std::memcpy(to + 2 * place_of_pair((i + j) / 2, kv.head_dim), numbers + j, 4);
+      uint16_t* pairs = to + 2 * place_of_pair(i / 2, kv.head_dim);
+      for (int j = 0; j < kLanes; j += 2) std::memcpy(pairs + j * kPairsApart, numbers + j, 4);
     }
   }
 }

@@ -8,25 +8,27 @@ namespace {
 
 constexpr int kFewColumns = 16;
 
-// One step's activations of up to two tiles of columns, whose blocks are `apart` from each other.
+// One step's activations of columns that lie in up to two blocks, which are `apart` from each other, from the first one's column
+// kSkip on. Below, A is one of these.
+template <int kSkip>
 struct StepActivations {
   const ActivationBlock* first;
   size_t apart;
 
-  const ActivationBlock& block(int c) const { return first[c < kTileColumns ? 0 : apart]; }
-  const int8_t* q(int c) const { return block(c).q[c % kTileColumns]; }
-  float scale(int c) const { return block(c).scale[c % kTileColumns]; }
-  int32_t raise(int c) const { return block(c).raise[c % kTileColumns]; }
-  int32_t start(int half, int c) const { return block(c).start[half][c % kTileColumns]; }
-  const int8_t* sums(int c) const { return block(c).sums[c % kTileColumns]; }
+  const ActivationBlock& block(int c) const { return first[c + kSkip < kTileColumns ? 0 : apart]; }
+  const int8_t* q(int c) const { return block(c).q[(c + kSkip) % kTileColumns]; }
+  float scale(int c) const { return block(c).scale[(c + kSkip) % kTileColumns]; }
+  int32_t raise(int c) const { return block(c).raise[(c + kSkip) % kTileColumns]; }
+  int32_t start(int half, int c) const { return block(c).start[half][(c + kSkip) % kTileColumns]; }
+  const int8_t* sums(int c) const { return block(c).sums[(c + kSkip) % kTileColumns]; }
   StepActivations before() const { return {first - 1, apart}; }
 };
 
 template <int I>
 using Index = std::integral_constant<int, I>;
 
-template <class T, int J, int P, int C>
-GRISTMILL_INLINE void dot_set(const uint8_t* q, int stride, const StepActivations& a, I (&sum)[P][C]) {
+template <class T, int J, int P, int C, class A>
+GRISTMILL_INLINE void dot_set(const uint8_t* q, int stride, const A& a, I (&sum)[P][C]) {
   U w[P];
 #pragma GCC unroll 8
   for (int p = 0; p < P; p++) w[p] = T::template set<J>(q + 64 * p, stride);
@@ -46,8 +48,8 @@ constexpr int kRound = T::kShift ? (1 << T::kShift) / 2 - 1 + Half : 0;
 template <class T, int Half>
 constexpr int32_t start_of_half(int32_t sum) { return kRound<T, Half> - T::kZero * sum; }
 
-template <class T, int P, int C>
-GRISTMILL_INLINE void start_sums(const StepActivations& a, I (&sum)[P][C]) {
+template <class T, int P, int C, class A>
+GRISTMILL_INLINE void start_sums(const A& a, I (&sum)[P][C]) {
 #pragma GCC unroll 8
   for (int c = 0; c < C; c++) {
     I start = i_mul(i_set(a.start(0, c)), i_set(T::kZero));
@@ -65,8 +67,8 @@ GRISTMILL_INLINE int32_t times_zero(int32_t sum) {
 }
 
 // The same for one of two sums of a K type. Blocks of activations have Q6_K's starts.
-template <class T, int Half, int P, int C>
-GRISTMILL_INLINE void start_half(const StepActivations& a, I (&sum)[P][C]) {
+template <class T, int Half, int P, int C, class A>
+GRISTMILL_INLINE void start_half(const A& a, I (&sum)[P][C]) {
   constexpr int32_t kRounds = T::kHalves ? kRound<TypeQ6_K, Half> : kRound<TypeQ6_K, 0> + kRound<TypeQ6_K, 1>;
 #pragma GCC unroll 8
   for (int c = 0; c < C; c++) {
@@ -93,8 +95,8 @@ GRISTMILL_INLINE void add_sums(const I (&from)[P][C], I (&to)[P][C]) {
     for (int p = 0; p < P; p++) to[p][c] = i_add(to[p][c], from[p][c]);
 }
 
-template <class T, int P, int C>
-GRISTMILL_INLINE void add_scaled(const I (&sum)[P][C], const uint8_t* scales, const StepActivations& a, F (&acc)[P][C]) {
+template <class T, int P, int C, class A>
+GRISTMILL_INLINE void add_scaled(const I (&sum)[P][C], const uint8_t* scales, const A& a, F (&acc)[P][C]) {
 #pragma GCC unroll 8
   for (int p = 0; p < P; p++, scales += T::kScaleBytes) {
     F scale = f_zero();
@@ -108,8 +110,8 @@ GRISTMILL_INLINE void add_scaled(const I (&sum)[P][C], const uint8_t* scales, co
 }
 
 // acc += the sums of activations times the offsets of each panel.
-template <class T, int P, int C>
-GRISTMILL_INLINE void add_offsets(const uint8_t* scales, const StepActivations& a, F (&acc)[P][C]) {
+template <class T, int P, int C, class A>
+GRISTMILL_INLINE void add_offsets(const uint8_t* scales, const A& a, F (&acc)[P][C]) {
   F offset[P];
 #pragma GCC unroll 8
   for (int p = 0; p < P; p++) offset[p] = T::offset(scales + T::kScaleBytes * p);
@@ -122,8 +124,8 @@ GRISTMILL_INLINE void add_offsets(const uint8_t* scales, const StepActivations& 
 }
 
 // The rows' own scale, once all columns are summed; a: the last block.
-template <int P, int C>
-GRISTMILL_INLINE void scale_columns(const StepActivations& a, F (&acc)[P][C]) {
+template <int P, int C, class A>
+GRISTMILL_INLINE void scale_columns(const A& a, F (&acc)[P][C]) {
   for (int c = 0; c < C; c++)
     for (int p = 0; p < P; p++) acc[p][c] = f_mul(acc[p][c], f_set(a.scale(c)));
 }
@@ -142,8 +144,8 @@ template <class T>
 GRISTMILL_INLINE F shared_factor(F d, float scale) { return f_mul(d, f_set(scale * float(1 << T::kShift))); }
 
 // acc += total, of steps that share the activations' scale, as numbers.
-template <class T, int P, int C>
-GRISTMILL_INLINE void add_shared(const I (&total)[P][C], const F (&d)[P], const StepActivations& a, F (&acc)[P][C]) {
+template <class T, int P, int C, class A>
+GRISTMILL_INLINE void add_shared(const I (&total)[P][C], const F (&d)[P], const A& a, F (&acc)[P][C]) {
 #pragma GCC unroll 8
   for (int p = 0; p < P; p++)
 #pragma GCC unroll 8
@@ -182,8 +184,8 @@ constexpr int sets_together() {
 }
 
 // The same sums as dot_step's, where products are added as 16 bits first.
-template <class T, int P, int C, class S = Short>
-GRISTMILL_INLINE void dot_step_short(const uint8_t* q, int stride, const StepActivations& a, I (&even)[P][C], I (&odd)[P][C]) {
+template <class T, int P, int C, class A, class S = Short>
+GRISTMILL_INLINE void dot_step_short(const uint8_t* q, int stride, const A& a, I (&even)[P][C], I (&odd)[P][C]) {
   constexpr int kTogether = sets_together<T>();
   I sums[P][C];
   auto dot = [&](auto j, bool first) __attribute__((always_inline)) {
@@ -222,8 +224,8 @@ GRISTMILL_INLINE void dot_step_short(const uint8_t* q, int stride, const StepAct
 }
 
 // The sets of one step, every second one to `even`.
-template <class T, int P, int C>
-GRISTMILL_INLINE void dot_step(const uint8_t* q, int stride, const uint8_t*& scales, const StepActivations& a, I (&even)[P][C],
+template <class T, int P, int C, class A>
+GRISTMILL_INLINE void dot_step(const uint8_t* q, int stride, const uint8_t*& scales, const A& a, I (&even)[P][C],
                                I (&odd)[P][C]) {
   if constexpr (Short::kUsed && kSmall<T>) return dot_step_short<T, P, C>(q, stride, a, even, odd);
   auto dot = [&](auto i, I (&sum)[P][C]) __attribute__((always_inline)) {
@@ -236,8 +238,8 @@ GRISTMILL_INLINE void dot_step(const uint8_t* q, int stride, const uint8_t*& sca
 }
 
 // Adds a step's products to sums that have been started.
-template <class T, int P, int C>
-GRISTMILL_INLINE void dot_all(const uint8_t* q, int stride, const uint8_t*& scales, const StepActivations& a, I (&sum)[P][C]) {
+template <class T, int P, int C, class A>
+GRISTMILL_INLINE void dot_all(const uint8_t* q, int stride, const uint8_t*& scales, const A& a, I (&sum)[P][C]) {
   // Two sums an output where there are few, so that fewer products wait for the one before: whole numbers may be added in
   // any order.
   constexpr bool kTwo = kSplitSums && kStream<P, C> && (C == 1 ? T::kPairs : T::kShared == 1);
@@ -252,8 +254,8 @@ GRISTMILL_INLINE void dot_all(const uint8_t* q, int stride, const uint8_t*& scal
 }
 
 // acc += one step of P panels times one block of C columns, where each step has a scale of the activations.
-template <class T, int P, int C>
-GRISTMILL_INLINE void block_step(const uint8_t* q, int stride, const uint8_t* scales, const StepActivations& a, F (&acc)[P][C]) {
+template <class T, int P, int C, class A>
+GRISTMILL_INLINE void block_step(const uint8_t* q, int stride, const uint8_t* scales, const A& a, F (&acc)[P][C]) {
   I sum[P][C];
   start_sums<T, P, C>(a, sum);
   dot_all<T, P, C>(q, stride, scales, a, sum);
@@ -262,21 +264,21 @@ GRISTMILL_INLINE void block_step(const uint8_t* q, int stride, const uint8_t* sc
 }
 
 // total += one step of a K type whose halves have scales of their own: they are a pair.
-template <class T, int P, int C>
-GRISTMILL_INLINE void block_halves(const uint8_t* q, int stride, const uint8_t* scales, const StepActivations& a,
+template <class T, int P, int C, class A>
+GRISTMILL_INLINE void block_halves(const uint8_t* q, int stride, const uint8_t* scales, const A& a,
                                    I (&total)[P][C]) {
   I first[P][C], second[P][C], scale[P];
   start_half<T, 0, P, C>(a, first);
   start_half<T, 1, P, C>(a, second);
   dot_step<T, P, C>(q, stride, scales, a, first, second);
 #pragma GCC unroll 8
-  for (int p = 0; p < P; p++, scales += T::kScaleBytes) scale[p] = i_pair<0>(T::scale(scales), T::second_scale(scales));
+  for (int p = 0; p < P; p++, scales += T::kScaleBytes) scale[p] = T::scales(scales);
   add_pair<T, P, C>(first, second, scale, total);
 }
 
 // One step of another K type; two of them are a pair.
-template <class T, int Half, int P, int C>
-GRISTMILL_INLINE void block_half(const uint8_t* q, int stride, const uint8_t* scales, const StepActivations& a, I (&sum)[P][C],
+template <class T, int Half, int P, int C, class A>
+GRISTMILL_INLINE void block_half(const uint8_t* q, int stride, const uint8_t* scales, const A& a, I (&sum)[P][C],
                                  I (&scale)[P]) {
   start_half<T, Half, P, C>(a, sum);
   dot_all<T, P, C>(q, stride, scales, a, sum);
@@ -285,8 +287,8 @@ GRISTMILL_INLINE void block_half(const uint8_t* q, int stride, const uint8_t* sc
 }
 
 // Sums of one step; a type with halves has second ones.
-template <class T, int P, int C>
-GRISTMILL_INLINE void whole_sums(const uint8_t* q, int stride, const uint8_t*& scales, const StepActivations& a,
+template <class T, int P, int C, class A>
+GRISTMILL_INLINE void whole_sums(const uint8_t* q, int stride, const uint8_t*& scales, const A& a,
                                  I (&first)[P][C], I (&second)[P][C]) {
 #pragma GCC unroll 8
   for (int c = 0; c < C; c++) {
@@ -316,8 +318,8 @@ GRISTMILL_INLINE I dot_minima(const uint8_t* minima, const int8_t* sums, size_t 
 }
 
 // Takes the minima of steps that share the activations' scale off; a: the first one's block, `minima` the first panel's.
-template <class T, int P, int C>
-GRISTMILL_INLINE void less_minima(const uint8_t* minima, const F (&dmin)[P], const StepActivations& a, F (&acc)[P][C]) {
+template <class T, int P, int C, class A>
+GRISTMILL_INLINE void less_minima(const uint8_t* minima, const F (&dmin)[P], const A& a, F (&acc)[P][C]) {
 #pragma GCC unroll 8
   for (int p = 0; p < P; p++, minima += T::kSuperBytes)
 #pragma GCC unroll 8
@@ -327,8 +329,8 @@ GRISTMILL_INLINE void less_minima(const uint8_t* minima, const F (&dmin)[P], con
 }
 
 // The sums of both halves of a step's activations, of 16 bits each.
-template <class T>
-GRISTMILL_INLINE int32_t sums_of_halves(const StepActivations& a, int c) {
+template <class T, class A>
+GRISTMILL_INLINE int32_t sums_of_halves(const A& a, int c) {
   int32_t first = a.start(0, c), second = a.start(1, c);
   if constexpr (T::kWhole) first -= second;
   else first = (first - kRound<TypeQ6_K, 0>) >> 5, second = (second - kRound<TypeQ6_K, 1>) >> 5;
@@ -336,8 +338,8 @@ GRISTMILL_INLINE int32_t sums_of_halves(const StepActivations& a, int c) {
 }
 
 // total += the minima of one step of P panels, which its halves have of their own, times the sums of activations.
-template <class T, int P, int C>
-GRISTMILL_INLINE void add_minima(const uint8_t* scales, const StepActivations& a, I (&total)[P][C]) {
+template <class T, int P, int C, class A>
+GRISTMILL_INLINE void add_minima(const uint8_t* scales, const A& a, I (&total)[P][C]) {
 #pragma GCC unroll 8
   for (int p = 0; p < P; p++) {
     const I minima = T::minima(scales + T::kScaleBytes * p);
@@ -347,8 +349,8 @@ GRISTMILL_INLINE void add_minima(const uint8_t* scales, const StepActivations& a
 }
 
 // acc -= those totals; a: the first step's.
-template <int P, int C>
-GRISTMILL_INLINE void less_total(const I (&total)[P][C], const F (&dmin)[P], const StepActivations& a, F (&acc)[P][C]) {
+template <int P, int C, class A>
+GRISTMILL_INLINE void less_total(const I (&total)[P][C], const F (&dmin)[P], const A& a, F (&acc)[P][C]) {
 #pragma GCC unroll 8
   for (int p = 0; p < P; p++)
 #pragma GCC unroll 8
@@ -357,8 +359,8 @@ GRISTMILL_INLINE void less_total(const I (&total)[P][C], const F (&dmin)[P], con
 
 // acc += n steps of P panels that share the activations' scale, as whole numbers. super: the scales of scales, where there are
 // some. step(add): calls add with where the next step's sets and scales are, and goes on from it; so does `a`.
-template <class T, int P, int C, class Step>
-GRISTMILL_INLINE void whole_super(const uint8_t* super, int n, int stride, const StepActivations& a, F (&acc)[P][C], Step step) {
+template <class T, int P, int C, class A, class Step>
+GRISTMILL_INLINE void whole_super(const uint8_t* super, int n, int stride, const A& a, F (&acc)[P][C], Step step) {
   // Scales that are not whole are only once all of them are known, and so wait with the sums.
   constexpr bool kWait = !T::kOwnScales && !T::kRows;
   F d[P], scales[kSuperSteps][P], offsets[kSuperSteps][P];
@@ -431,12 +433,12 @@ struct BlockedVisit {
   Partial& partial;
   Ahead ahead;
 
-  template <int P, int C>
+  template <int P, int C, int kSkip = 0>
   __attribute__((noinline)) void tile(int first, int column) {
     if constexpr (kWidth) width = kWidth;
     const int stride = 64 * width, to_scales = T::kQuantBytes * width - 64 * first + T::kScaleBytes * first;
     const int n_steps = w.n_steps();
-    StepActivations a{columns.blocks + size_t(column / kTileColumns) * n_steps + begin, size_t(n_steps)};
+    StepActivations<kSkip> a{columns.blocks + size_t(column / kTileColumns) * n_steps + begin, size_t(n_steps)};
     const uint8_t* at = q + 64 * first;
     F acc[P][C];
     if (begin) partial.get<P, C>(first, column, acc);
@@ -483,7 +485,7 @@ struct BlockedVisit {
         I total[P][C];
         clear_sums<P, C>(total);
         if constexpr (T::kMinimum && T::kHalves) {
-          StepActivations of_step = a;
+          StepActivations<kSkip> of_step = a;
           for (int i = 0; i < T::kShared; i++, of_step.first++)
             add_minima<T, P, C>(at + to_scales + size_t(T::kQuantBytes + T::kScaleBytes) * width * i, of_step, total);
           less_total<P, C>(total, dmin, a, acc);
@@ -517,7 +519,7 @@ struct BlockedVisit {
 
 // Steps of a group that all tiles pass over before the next: what is near while they do. Each tile begins anew with every
 // stretch, so that long ones cost less where the second-level cache is read as fast as tiles need it. With few tiles,
-// fetching the next ones needs room beside them.
+// fetching the next ones needs room beside them, and what is taken apart takes more room.
 constexpr int kStretch = 16, kShortStretch = 8;
 constexpr int kLongStretch = 96, kLongExpanded = 32, kLongOfFew = 32;
 
@@ -525,7 +527,8 @@ template <class T>
 inline int stretch_of(int n_columns, bool apart) {
   const bool far = kStreamsWait == Wait::Nowhere;
   if (n_columns <= kFewColumns) return far && T::kQuantBytes < 512 ? kLongOfFew : kShortStretch;
-  return !far ? kStretch : apart ? kLongExpanded : kLongStretch;
+  if (apart) return far ? kLongExpanded : kShortStretch;
+  return far ? kLongStretch : kStretch;
 }
 
 template <class T, int J>
@@ -539,9 +542,10 @@ inline void expand_scales(const uint8_t* from, uint8_t* to) {
     f_store(reinterpret_cast<float*>(to), T::scale(from));
     if constexpr (T::kOffset) f_store(reinterpret_cast<float*>(to) + kLanes, T::offset(from));
   } else {
-    i_store(reinterpret_cast<int32_t*>(to), T::scale(from));
-    if constexpr (T::kHalves) i_store(reinterpret_cast<int32_t*>(to) + kLanes, T::second_scale(from));
-    if constexpr (T::kHalves && T::kMinimum) i_store(reinterpret_cast<int32_t*>(to) + 2 * kLanes, T::minima(from));
+    auto* numbers = reinterpret_cast<int32_t*>(to);
+    if constexpr (T::kHalves) i_store(numbers, T::scales(from));
+    else i_store(numbers, T::scale(from));
+    if constexpr (T::kHalves && T::kMinimum) i_store(numbers + kLanes, T::minima(from));
   }
 }
 
@@ -576,6 +580,16 @@ inline void visit_group(const Matrix& w, const uint8_t* q, int width, int panel,
     if constexpr (T::kDear && kWideColumns > 0)
       for (; columns.n - column >= kWideColumns; column += kWideColumns)
         each_panel<Accumulators, kWideColumns>(kGroup, column, visit);
+    // Types of scales of scales have a second sum of each output, for which these leave no registers.
+    if constexpr (kManyColumns > 0 && T::kShared == 1 && Accumulators == kManyTile) {
+      static_assert(2 * kManyColumns % kTileColumns == 0);
+      constexpr int P = 2, kBoth = 2 * kManyColumns;
+      for (; columns.n > kFewColumns && columns.n - column >= kBoth; column += kBoth) {
+        for (int p = 0; p < kGroup; p += P) visit.template tile<P, kManyColumns>(p, column);
+        for (int p = 0; p < kGroup; p += P)
+          visit.template tile<P, kManyColumns, kManyColumns % kTileColumns>(p, column + kManyColumns);
+      }
+    }
     each_tile<Accumulators, kTileColumns>(kGroup, column, columns.n, visit);
   } else {
     BlockedVisit<T, 0> visit{w, q, width, panel, begin, end, columns, partial, ahead};

@@ -40,7 +40,9 @@ inline float exp1(float x) {
 
 template <class Body>
 inline void for_lanes(int n, Body body) {  // body(offset, count), 16 at a time
-  for (int i = 0; i < n; i += kLanes) body(i, n - i < kLanes ? n - i : kLanes);
+  int i = 0;
+  for (; i + kLanes <= n; i += kLanes) body(i, std::integral_constant<int, kLanes>());
+  if (i < n) body(i, n - i);
 }
 
 // Rows are read one after another, and each begins a page where the processor foresees nothing: asked for so early, they
@@ -200,7 +202,7 @@ void to_bf16(const float* x, int n, uint16_t* y) {
 }
 
 void to_half(const float* x, int n, uint16_t* y) {
-  for_lanes(n, [&](int i, int count) {
+  for_lanes(n, [&](int i, auto count) {
     uint16_t lanes[kLanes];
     half_of_f(lanes, f_load_n(x + i, count));
     std::memcpy(y + i, lanes, size_t(count) * 2);
@@ -218,7 +220,7 @@ void from_half(const uint16_t* x, int n, float* y) {
 
 void rms_norm(const float* x, const float* more, float* total, const float* weight, int n, float eps, float* y) {
   F squares = f_zero();
-  for_lanes(n, [&](int i, int count) {
+  for_lanes(n, [&](int i, auto count) {
     fetch_row(x + i);
     F v = f_load_n(x + i, count);
     if (more) {
@@ -229,7 +231,7 @@ void rms_norm(const float* x, const float* more, float* total, const float* weig
   });
   if (more) x = total;
   F inverse = f_set(1.0f / std::sqrt(f_sum(squares) / float(n) + eps));
-  for_lanes(n, [&](int i, int count) {
+  for_lanes(n, [&](int i, auto count) {
     f_store_n(y + i, f_mul(f_mul(f_load_n(x + i, count), inverse), f_load_n(weight + i, count)), count);
   });
 }
@@ -238,7 +240,7 @@ void rms_norm(const float* x, const float* more, float* total, const float* weig
 // gate).
 void swiglu(const float* gate, const float* up, int n, float limit, float* y) {
   F one = f_set(1.0f), slope = f_set(limit > 0 ? 1.702f : 1.0f);
-  for_lanes(n, [&](int i, int count) {
+  for_lanes(n, [&](int i, auto count) {
     fetch_row(gate + i);
     fetch_row(up + i);
     F g = f_load_n(gate + i, count), u = f_load_n(up + i, count);
@@ -252,14 +254,14 @@ void swiglu(const float* gate, const float* up, int n, float limit, float* y) {
 }
 
 void add(const float* x, float* y, int n) {
-  for_lanes(n, [&](int i, int count) {
+  for_lanes(n, [&](int i, auto count) {
     fetch_row(x + i);
     f_store_n(y + i, f_add(f_load_n(x + i, count), f_load_n(y + i, count)), count);
   });
 }
 
 void scaled_add(const float* x, float a, float* y, int n) {
-  for_lanes(n, [&](int i, int count) {
+  for_lanes(n, [&](int i, auto count) {
     f_store_n(y + i, f_fma(f_load_n(x + i, count), f_set(a), f_load_n(y + i, count)), count);
   });
 }
@@ -267,7 +269,7 @@ void scaled_add(const float* x, float a, float* y, int n) {
 // Su et al., RoFormer (arXiv:2104.09864): turns the pair (x[i], x[i + n / 2]) by the angle of i.
 void rotate(float* x, const float* cos, const float* sin, int n) {
   int half = n / 2;
-  for_lanes(half, [&](int i, int count) {
+  for_lanes(half, [&](int i, auto count) {
     F a = f_load_n(x + i, count), b = f_load_n(x + half + i, count), c = f_load_n(cos + i, count), s = f_load_n(sin + i, count);
     f_store_n(x + i, f_fnma(b, s, f_mul(a, c)), count);
     f_store_n(x + half + i, f_fma(a, s, f_mul(b, c)), count);
@@ -297,7 +299,7 @@ void weigh(const float* logits, int n, float peak, float inverse, float* weights
   for (int chunk = 0; chunk * kWeighChunk < n; chunk++) {
     int start = chunk * kWeighChunk;
     F sum = f_zero(), most = f_set(-INFINITY), far = f_set(-INFINITY);
-    for_lanes(n - start < kWeighChunk ? n - start : kWeighChunk, [&](int i, int count) {
+    for_lanes(n - start < kWeighChunk ? n - start : kWeighChunk, [&](int i, auto count) {
       F z = f_load_n(logits + start + i, count);
       F w = f_between(f_exp(f_mul(f_sub(z, f_set(peak)), f_set(inverse))), 0, count, f_zero());
       f_store_n(weights + start + i, w, count);

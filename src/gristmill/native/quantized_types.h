@@ -13,7 +13,7 @@ GRISTMILL_INLINE F halves_at(const uint8_t* s) { return f_of_half(reinterpret_ca
 //   kMinimum  a value is scale * quant - minimum; the minima of steps that share the activations' scale lie together before them,
 //             but with kHalves beside the scales of each step: minima
 //   kOffset   a value is scale * quant + offset; offsets stand after the scales of each step
-//   kHalves   columns 16 .. 31 have a scale of their own, second_scale
+//   kHalves   columns 16 .. 31 have a scale of their own, second_scale; scales: both, a pair
 //   kLargest  of the quants, which are unsigned where they are under 128
 //   kPairs    sets J and J + 4 share bytes, so that one is multiplied after the other
 //   kRows     a scale for each row, after the last step, and none in the steps
@@ -142,6 +142,7 @@ struct TypeQ6_K : Nibbles {
   }
   static I scale(const uint8_t* s) { return i_of_i8(s); }
   static I second_scale(const uint8_t* s) { return i_of_i8(s + kLanes); }
+  static I scales(const uint8_t* s) { return i_pair<0>(scale(s), second_scale(s)); }
   static void read_super(const uint8_t* s, F& d, F&) { d = halves_at(s); }
 };
 
@@ -155,6 +156,7 @@ struct TypeQ2_K : Nibbles {
   }
   static I scale(const uint8_t* s) { return i_low4(i_of_u8(s)); }
   static I second_scale(const uint8_t* s) { return scale(s + kLanes); }
+  static I scales(const uint8_t* s) { return i_pair<0>(scale(s), second_scale(s)); }
   static I minima(const uint8_t* s) { return i_pair<4>(i_of_u8(s), i_of_u8(s + kLanes)); }
   static void read_super(const uint8_t* s, F& d, F& dmin) { TypeQ4_K::read_super(s, d, dmin); }
 };
@@ -178,15 +180,15 @@ template <class T>
 struct Expanded : T {
   static constexpr bool kPairs = T::kHalves, kDear = false;
   static constexpr int kQuantBytes = 512, kSuperBytes = (T::kSuperBytes + 63) / 64 * 64;
-  static constexpr int kScaleBytes = T::kHalves && T::kMinimum ? 192 : T::kHalves || T::kOffset ? 128 : 64;
+  static constexpr int kScaleBytes = (T::kHalves && T::kMinimum) || T::kOffset ? 128 : 64;
   template <int J>
   static U set(const uint8_t* q, int stride) { return u_load(q + stride * J); }
   static auto scale(const uint8_t* s) {
     if constexpr (T::kShared > 1) return i_load(reinterpret_cast<const int32_t*>(s));
     else return f_load(reinterpret_cast<const float*>(s));
   }
-  static I second_scale(const uint8_t* s) { return i_load(reinterpret_cast<const int32_t*>(s) + kLanes); }
-  static I minima(const uint8_t* s) { return i_load(reinterpret_cast<const int32_t*>(s) + 2 * kLanes); }
+  static I scales(const uint8_t* s) { return i_load(reinterpret_cast<const int32_t*>(s)); }
+  static I minima(const uint8_t* s) { return i_load(reinterpret_cast<const int32_t*>(s) + kLanes); }
   static F offset(const uint8_t* s) { return f_load(reinterpret_cast<const float*>(s) + kLanes); }
 };
 

@@ -53,6 +53,7 @@ class AutogradOps:
     name = "autograd"
     least_blocks = 1
     step_tokens = STEP_TOKENS
+    prompt_tokens = STEP_TOKENS
     batch_sizes: tuple[int, ...] = ()
     runs_ahead = False
     needs_warming = False

@@ -73,6 +73,7 @@ class CpuOps:
         isa = isa or os.environ.get("GRISTMILL_ISA", "auto")
         self._memory = _kernels.Memory() if memory is None else memory
         self._native = _kernels.Ops(n_threads or default_threads(), isa, self._memory)
+        self.prompt_tokens = _prompt_tokens(self.isa, self.n_threads)
         self._lazy = lazy
         self._expected = 0
         self._waiting: list[_kernels.Linear] = []
@@ -307,6 +308,12 @@ class CpuOps:
 
     def logprobs(self, logits: F32, ids: Array, n_top: int) -> tuple[Array, Array, Array, Array]:
         return self._native.logprobs(logits, ids, n_top)
+
+
+def _prompt_tokens(isa: str, n_threads: int) -> int:
+    """So few that what a layer makes of them stays in the caches, but as many as each thread's tiles want, and so many
+    that weights come from memory while they are multiplied: in AMX's tiles that takes more."""
+    return STEP_TOKENS if isa == "amx" else min(STEP_TOKENS, max(128, 64 * n_threads))
 
 
 def default_threads() -> int:

@@ -80,7 +80,7 @@ class CudaOps:
         self._device = device or torch.device("cpu" if INTERPRETED else "cuda")
         self._on_card = self._device.type == "cuda"
         roomy = self._on_card and torch.cuda.get_device_properties(self._device).total_memory > _ROOMY
-        self.step_tokens = 2048 if roomy else STEP_TOKENS
+        self.step_tokens = self.prompt_tokens = 2048 if roomy else STEP_TOKENS
         self._dtype = dtype or torch.float32
         self._follows_weights = dtype is None and not INTERPRETED
         self._staging: Staging | None = None  # while weights are loaded

@@ -60,6 +60,7 @@ class Ops(Protocol):
     batch_sizes   steps of one token each of so many sequences are worth recording, and no others; those between are
                   filled up with padding (see `types.Batch`). (): any step of few tokens is, as it comes
     step_tokens   tokens that one step had best compute where prompts are long enough
+    prompt_tokens the same of one prompt that nothing else is computed with, where each token meets all weights
     runs_ahead    whether it computes beside its caller, so that a step can be prepared while the one before runs
     needs_warming whether the first step of a kind takes much longer than the next
     """
@@ -72,6 +73,9 @@ class Ops(Protocol):
 
     @property
     def step_tokens(self) -> int: ...
+
+    @property
+    def prompt_tokens(self) -> int: ...
 
     @property
     def runs_ahead(self) -> bool: ...

@@ -34,6 +34,7 @@ class ReferenceOps:
     name = "reference"
     least_blocks = 1
     step_tokens = STEP_TOKENS
+    prompt_tokens = STEP_TOKENS
     batch_sizes: tuple[int, ...] = ()
     runs_ahead = False
     needs_warming = False
