@@ -1,5 +1,7 @@
 // y = x W^T for weights in blocks of 32 with activations in int8. Included after linear_impl.h.
 #pragma once
+#include <algorithm>
+
 #include "linear_impl.h"
 #include "quantized_types.h"
 
@@ -549,9 +551,11 @@ inline void expand_scales(const uint8_t* from, uint8_t* to) {
   }
 }
 
+constexpr int kExpandPasses = 2;  // meanwhile as much is asked for as in so many passes of tiles
+
 // n_steps of a group of T's, as Expanded<T> reads them. The first step is a multiple of kSuperSteps.
 template <class T>
-inline void expand(const uint8_t* q, int width, int n_steps, uint8_t* out) {
+inline void expand(const uint8_t* q, int width, int n_steps, uint8_t* out, Ahead& ahead) {
   const int stride = 64 * width;
   for (int b = 0; b < n_steps; b++) {
     if constexpr (T::kSuperBytes > 0)
@@ -568,6 +572,7 @@ inline void expand(const uint8_t* q, int width, int n_steps, uint8_t* out) {
     q += T::kQuantBytes * width, out += 512 * width;
     for (int p = 0; p < width; p++, q += T::kScaleBytes, out += Expanded<T>::kScaleBytes)
       expand_scales<T>(q, out);
+    for (int i = 0; i < kExpandPasses; i++) ahead.fetch();
   }
 }
 
@@ -602,8 +607,9 @@ template <class T>
 void blocked_group(const Matrix& w, const uint8_t* group, int panel, const Columns& columns, [[maybe_unused]] uint8_t* expanded,
                    Partial& partial) {
   int n_tiles = (columns.n + kTileColumns - 1) / kTileColumns, width = w.group_width(panel), n_steps = w.n_steps();
-  bool apart = columns.n > T::kDirect, many = apart || columns.n > kIntTile / kGroup;
-  const int n_passes = kWideTiles ? n_tiles : 2 * n_tiles;  // half of them at most: what is next is asked for early
+  const bool apart = columns.n > (kStreamsWait == Wait::Nowhere ? std::max(T::kDirect, kDirectFar) : T::kDirect);
+  const bool many = apart || columns.n > kIntTile / kGroup;
+  const int n_passes = (kWideTiles ? n_tiles : 2 * n_tiles) + (apart ? kExpandPasses : 0);  // half of them at most: what is next is asked for early
   int stretch = many ? stretch_of<T>(columns.n, apart) : n_steps;
   for (int b = 0; b < n_steps; b += stretch) {
     int end = b + stretch < n_steps ? b + stretch : n_steps;
@@ -611,7 +617,7 @@ void blocked_group(const Matrix& w, const uint8_t* group, int panel, const Colum
     Ahead ahead{next, many ? int((next - q) / 64 / ((end - b) * n_passes)) + 1 : 0};
     if constexpr (T::kDirect < INT32_MAX) {
       if (apart) {
-        expand<T>(q, width, end - b, expanded);
+        expand<T>(q, width, end - b, expanded, ahead);
         visit_group<Expanded<T>, kManyTile>(w, expanded, width, panel, b, end, columns, partial, ahead);
         continue;
       }

@@ -20,7 +20,8 @@ GRISTMILL_INLINE F halves_at(const uint8_t* s) { return f_of_half(reinterpret_ca
 //   kShared   steps that share the activations' scale: so their sums meet it once
 //   kShift    bits that a sum of a K type has beyond 16; they are rounded away before it meets its scale
 //   kWhole    scales are whole numbers, or made so, and nothing is rounded away: see Whole
-//   kDirect   with more columns than this, sets are taken apart once for all tiles (where that pays is the processor's)
+//   kDirect   with more columns than this (kDirectFar, if that is more and streams wait nowhere), sets are taken apart once for
+//             all tiles (where that pays is the processor's)
 //   kDear     a set takes many operations to take apart
 //   kAsk      weights and activations are asked for early also where the first-level cache does not hold what is asked for
 struct Nibbles {

@@ -136,7 +136,8 @@ constexpr bool kBf16Dot = true;
 constexpr int kManyTile = 8;  // kIntTile where a group meets many tiles; so are AMD's cores fastest
 constexpr int kWideColumns = 8;  // of a tile where taking quants apart is dear: so many share it
 constexpr int kManyColumns = 6;  // of a tile with many columns, where each step's sums become floats; 0: as of others
-constexpr int kDirectQ4 = INT32_MAX, kDirectNibbles = 16, kDirectBits = 16;
+constexpr int kDirectQ4 = INT32_MAX, kDirectNibbles = 16, kDirectBits = 8;
+constexpr int kDirectFar = 16;  // no fewer where streams wait nowhere
 
 inline void bf16_of_f(uint16_t* p, F x) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), (__m256i)_mm512_cvtneps_pbh(x));
@@ -157,7 +158,7 @@ constexpr const char* kIsa = "avx512";
 constexpr bool kBf16Dot = false;
 constexpr int kManyTile = 16;  // and so Intel's
 constexpr int kWideColumns = 0, kManyColumns = 0;
-constexpr int kDirectQ4 = 8, kDirectNibbles = 8, kDirectBits = 8;
+constexpr int kDirectQ4 = 8, kDirectNibbles = 8, kDirectBits = 8, kDirectFar = 0;
 #endif
 
 }  // namespace
