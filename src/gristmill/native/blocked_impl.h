@@ -8,7 +8,7 @@
 namespace gristmill {
 namespace {
 
-constexpr int kFewColumns = 16;
+constexpr int kFewColumns = 16, kWaitingColumns = 8;
 
 // One step's activations of columns that lie in up to two blocks, which are `apart` from each other, from the first one's column
 // kSkip on. Below, A is one of these.
@@ -453,7 +453,7 @@ struct BlockedVisit {
       else if (T::kAsk && (C > 2 || kStreamsWait != Wait::Nowhere)) ask_for<bytes, 2>(p, kAheadUnpacked);
     };
     auto ask = [&]() __attribute__((always_inline)) {
-      if (ahead.lines) {
+      if (ahead.asks()) {
         ahead.fetch();
         if constexpr (T::kAsk && C % kTileColumns == 0)
           for (int i = C / kTileColumns; i < 2 * C / kTileColumns; i++)  // the next tile's
@@ -479,7 +479,7 @@ struct BlockedVisit {
       for (int b = begin; b < end; b += T::kShared) {
         const uint8_t* super = at - 64 * first + T::kSuperBytes * first;
         if constexpr (P == kGroup)
-          if (!ahead.lines) ask_beyond(super, Index<T::kSuperBytes * kGroup>());
+          if (!ahead.asks()) ask_beyond(super, Index<T::kSuperBytes * kGroup>());
         F d[P], dmin[P];
 #pragma GCC unroll 8
         for (int p = 0; p < P; p++) T::read_super(super + T::kSuperBytes * p, d[p], dmin[p]);
@@ -576,26 +576,31 @@ inline void expand(const uint8_t* q, int width, int n_steps, uint8_t* out, Ahead
   }
 }
 
+// Calls visit for tiles that cover a whole group and n columns.
+template <class T, int Accumulators, class Visit>
+GRISTMILL_INLINE void each_blocked_tile(int n, Visit& visit) {
+  int column = 0;
+  if constexpr (T::kDear && kWideColumns > 0)
+    for (; n - column >= kWideColumns; column += kWideColumns) each_panel<Accumulators, kWideColumns>(kGroup, column, visit);
+  // Types of scales of scales have a second sum of each output, for which these leave no registers.
+  if constexpr (kManyColumns > 0 && T::kShared == 1 && Accumulators == kManyTile) {
+    static_assert(2 * kManyColumns % kTileColumns == 0);
+    constexpr int P = 2, kBoth = 2 * kManyColumns;
+    for (; n > kFewColumns && n - column >= kBoth; column += kBoth) {
+      for (int p = 0; p < kGroup; p += P) visit.template tile<P, kManyColumns>(p, column);
+      for (int p = 0; p < kGroup; p += P)
+        visit.template tile<P, kManyColumns, kManyColumns % kTileColumns>(p, column + kManyColumns);
+    }
+  }
+  each_tile<Accumulators, kTileColumns>(kGroup, column, n, visit);
+}
+
 template <class T, int Accumulators>
 inline void visit_group(const Matrix& w, const uint8_t* q, int width, int panel, int begin, int end, const Columns& columns,
                         Partial& partial, Ahead ahead) {
   if (width == kGroup) {
     BlockedVisit<T, kGroup> visit{w, q, width, panel, begin, end, columns, partial, ahead};
-    int column = 0;
-    if constexpr (T::kDear && kWideColumns > 0)
-      for (; columns.n - column >= kWideColumns; column += kWideColumns)
-        each_panel<Accumulators, kWideColumns>(kGroup, column, visit);
-    // Types of scales of scales have a second sum of each output, for which these leave no registers.
-    if constexpr (kManyColumns > 0 && T::kShared == 1 && Accumulators == kManyTile) {
-      static_assert(2 * kManyColumns % kTileColumns == 0);
-      constexpr int P = 2, kBoth = 2 * kManyColumns;
-      for (; columns.n > kFewColumns && columns.n - column >= kBoth; column += kBoth) {
-        for (int p = 0; p < kGroup; p += P) visit.template tile<P, kManyColumns>(p, column);
-        for (int p = 0; p < kGroup; p += P)
-          visit.template tile<P, kManyColumns, kManyColumns % kTileColumns>(p, column + kManyColumns);
-      }
-    }
-    each_tile<Accumulators, kTileColumns>(kGroup, column, columns.n, visit);
+    each_blocked_tile<T, Accumulators>(columns.n, visit);
   } else {
     BlockedVisit<T, 0> visit{w, q, width, panel, begin, end, columns, partial, ahead};
     each_tile<1, kTileColumns>(width, 0, columns.n, visit);  // a panel at a time: there is one such group in a matrix
@@ -606,15 +611,19 @@ inline void visit_group(const Matrix& w, const uint8_t* q, int width, int panel,
 template <class T>
 void blocked_group(const Matrix& w, const uint8_t* group, int panel, const Columns& columns, [[maybe_unused]] uint8_t* expanded,
                    Partial& partial) {
-  int n_tiles = (columns.n + kTileColumns - 1) / kTileColumns, width = w.group_width(panel), n_steps = w.n_steps();
+  const int width = w.group_width(panel), n_steps = w.n_steps();
   const bool apart = columns.n > (kStreamsWait == Wait::Nowhere ? std::max(T::kDirect, kDirectFar) : T::kDirect);
   const bool many = apart || columns.n > kIntTile / kGroup;
-  const int n_passes = (kWideTiles ? n_tiles : 2 * n_tiles) + (apart ? kExpandPasses : 0);  // half of them at most: what is next is asked for early
+  // Where memory is waited for, each line is asked for once. Products that take longer have theirs early, and half of them again.
+  const bool waits = T::kQuantBytes == 512 || columns.n <= kWaitingColumns;
+  Passes passes{apart ? kExpandPasses : 0};
+  if (apart) each_blocked_tile<Expanded<T>, kManyTile>(columns.n, passes);
+  else each_blocked_tile<T, kManyTile>(columns.n, passes);
   int stretch = many ? stretch_of<T>(columns.n, apart) : n_steps;
   for (int b = 0; b < n_steps; b += stretch) {
     int end = b + stretch < n_steps ? b + stretch : n_steps;
     const uint8_t *q = group + w.step_offset(width, b), *next = group + w.step_offset(width, end);
-    Ahead ahead{next, many ? int((next - q) / 64 / ((end - b) * n_passes)) + 1 : 0};
+    Ahead ahead = many ? Ahead(q, next, waits ? 1 : 2, (end - b) * passes.n) : Ahead();
     if constexpr (T::kDirect < INT32_MAX) {
       if (apart) {
         expand<T>(q, width, end - b, expanded, ahead);

@@ -90,18 +90,27 @@ inline void clear(F (&acc)[P][C]) {
 // How often tiles pass over a stretch.
 struct Passes {
   int n = 0;
-  template <int P, int N>
+  template <int P, int N, int kSkip = 0>
   void tile(int, int) { n++; }
 };
 
-// What a core should fetch while it multiplies: the stretch of weights that it will need next.
-struct Ahead {
-  const uint8_t* next;
-  int lines;  // of 64 bytes, a step
+// What a core should fetch while tiles pass over a stretch of weights: the one that lies behind it, some of it in each of the
+// n_steps that they take.
+class Ahead {
+ public:
+  Ahead() = default;
+  Ahead(const uint8_t* stretch, const uint8_t* behind, int n_stretches, int n_steps)
+      : next_(behind), end_(behind + (behind - stretch) * n_stretches), lines_(int((end_ - behind) / 64 / n_steps) + 1) {}
+  bool asks() const { return end_; }
   void fetch() {
-    for (int i = 0; i < lines; i++) __builtin_prefetch(next + 64 * i, 0, 2);
-    next += 64 * lines;
+    if (next_ >= end_) return;
+    for (int i = 0; i < lines_; i++) __builtin_prefetch(next_ + 64 * i, 0, 2);
+    next_ += 64 * lines_;
   }
+
+ private:
+  const uint8_t *next_ = nullptr, *end_ = nullptr;
+  int lines_ = 0;  // of 64 bytes
 };
 
 // Calls visit<P, C>(first_panel, first_column) for tiles that cover `width` panels and n columns; C at most `Most`.
@@ -124,22 +133,6 @@ inline void each_tile(int width, int column, int n, Visit& visit) {
 // Whether tiles have room for many columns. Where they don't, more than one leaves none for the four panels of a group, which
 // are then passed over one after another, in stretches that stay in the cache.
 constexpr bool kWideTiles = kFloatTile >= 8;
-
-// The same, and no more than twice what the stretch has that tiles pass over, in n_steps of them.
-class Behind {
- public:
-  Behind(const uint8_t* stretch, const uint8_t* behind, int n_steps)
-      : ahead_{behind, int((behind - stretch) / 64 / n_steps) + 1}, end_(behind + 2 * (behind - stretch)) {}
-  Behind() : ahead_{nullptr, 0}, end_(nullptr) {}
-  bool asks() const { return end_; }
-  void fetch() {
-    if (ahead_.next < end_) ahead_.fetch();
-  }
-
- private:
-  Ahead ahead_;
-  const uint8_t* end_;
-};
 
 // At: activations are read anew for each product. Otherwise gcc keeps those of all panels in registers, and sums in memory.
 struct PlainF32 {
@@ -192,7 +185,7 @@ struct PlainVisit {
   int width, panel, k_begin, k_end;
   const Columns& columns;
   Partial& partial;
-  Behind behind;
+  Ahead ahead;
 
   template <int P, int C>
   void tile(int first, int column) {
@@ -203,7 +196,7 @@ struct PlainVisit {
     const Column* x = columns.column + column;
     const bool ask = kStreamsWait != Wait::Nowhere && P == kGroup && columns.n <= kFloatColumns;
     for (int k = k_begin; k < k_end; k += T::kStep, q += T::kBytes * width) {
-      if (behind.asks()) behind.fetch();
+      if (ahead.asks()) ahead.fetch();
       else if (ask) ask_for_stream<T::kBytes * P>(q);
       auto add = [&](auto part) __attribute__((always_inline)) {
 #pragma GCC unroll 8
@@ -241,7 +234,7 @@ void plain_linear(const Matrix& w, int matrix, int panel, int panel_end, const C
                       *next = steps + T::kBytes * size_t(n_steps) * width;
         const bool asks = many && !kWideTiles && n_steps > 0;
         PlainVisit<T> visit{
-            w, steps, width, panel, k, end, columns, partial, asks ? Behind(steps, next, n_steps * passes.n) : Behind()};
+            w, steps, width, panel, k, end, columns, partial, asks ? Ahead(steps, next, 1, n_steps * passes.n) : Ahead()};
         each_tile<T::kTile, T::kMost>(width, 0, columns.n, visit);
       }
     }
@@ -361,7 +354,7 @@ struct ShortenedVisit {
   int width, panel, k_begin, k_end;
   const Columns& columns;
   Partial& partial;
-  Behind behind;
+  Ahead ahead;
 
   template <int P, int N>
   void tile(int first, int column) {
@@ -398,7 +391,7 @@ struct ShortenedVisit {
       for (const int stop = patch.before(k_end); k < stop; k += C::kColumns, q += kBytes * width) {
         if constexpr (P == 1 && N > 8)
           ask_for_next<N>(column, first * (kShortenedStretch / C::kColumns) + (k - k_begin) / C::kColumns);
-        if (behind.asks()) behind.fetch();
+        if (ahead.asks()) ahead.fetch();
         else if (kStreamsWait != Wait::Nowhere && P == kGroup) ask_for_stream<kBytes * P, kAheadShortened>(q);
         each_index<P>(add_expanded);
       }
@@ -451,7 +444,7 @@ void shortened_linear_of_many(const Matrix& w, const uint8_t* group, int panel, 
     end = w.cols - k > kColumns ? k + kColumns : w.cols;
     const uint8_t *steps = group + w.step_offset(width, k / C::kColumns), *next = group + w.step_offset(width, end / C::kColumns);
     take_apart<C>(steps, group + w.step_offset(width, w.n_steps()), width, k, end, patches, words, [] {});
-    PlainVisit<T> visit{w, words, width, panel, k, end, columns, partial, Behind(steps, next, (end - k) / T::kStep * passes.n)};
+    PlainVisit<T> visit{w, words, width, panel, k, end, columns, partial, Ahead(steps, next, 1, (end - k) / T::kStep * passes.n)};
     each_tile<T::kTile, T::kMost>(width, 0, columns.n, visit);
   }
 }
@@ -483,7 +476,7 @@ void shortened_linear(const Matrix& w, int matrix, int panel, int panel_end, con
                       *next = group + w.step_offset(width, end / C::kColumns);
         patches.go_to(k);
         ShortenedVisit<T> visit{w, steps, bases, patches, width, panel, k, end, columns, partial,
-                                many ? Behind(steps, next, (end - k) / C::kColumns * passes.n) : Behind()};
+                                many ? Ahead(steps, next, 1, (end - k) / C::kColumns * passes.n) : Ahead()};
         each_wide_tile<kFloatTile>(width, 0, columns.n, visit);
       }
     }
