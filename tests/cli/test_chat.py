@@ -17,6 +17,7 @@ from click.testing import CliRunner, Result
 from parity.data import shared_data
 
 from gristmill import LLM, SamplingParams
+from gristmill.cli import chat_backend
 from gristmill.cli.chat_screen import PlainScreen, printable, unquote
 from gristmill.cli.main import main
 
@@ -82,6 +83,27 @@ def test_a_model_without_a_template_goes_on_with_the_text(model: Path) -> None:
         refused = greedy(model, lines=command)
         assert refused.exit_code == 1
         assert "this model has no chat template, so" in refused.stderr
+
+
+def test_the_speed_of_an_answer_leaves_out_the_packing_of_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which comes with the second token of a model that is loaded lazily."""
+    times = iter([0.0, 1.0, 6.0, 6.5])
+    monkeypatch.setattr(chat_backend.time, "perf_counter", lambda: next(times))
+    tally = chat_backend.Tally(started=next(times))
+    assert tally.tokens_per_s is None
+    for packing_s in (2.0, 6.5, 6.5):
+        tally.count(packing_s)
+    assert tally.packing_s == 4.5
+    assert tally.tokens_per_s == 2 / (5.5 - 4.5)
+
+
+def test_a_lazy_model_s_chat_says_what_packing_took(
+    model: Path, template: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed = iter(range(100))
+    monkeypatch.setattr(LLM, "packing_s", property(lambda self: float(next(packed))))
+    done = greedy(model, "--chat-template", template, lines="How do you do?\n")
+    assert "11.00 s more to pack the weights" in done.stderr
 
 
 def test_set_and_show(model: Path, template: str) -> None:

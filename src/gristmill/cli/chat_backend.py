@@ -26,6 +26,7 @@ class Tally:
     prompt_ids, output_ids  empty where they are not known
     n_output                tokens of the answer; of a server that does not count them, pieces
     finish                  why it ended, as in the OpenAI API; None while it goes on
+    packing_s               seconds that tokens after the first one waited for weights to be packed
     """
 
     n_prompt: int | None = None
@@ -37,12 +38,15 @@ class Tally:
     started: float = field(default_factory=time.perf_counter)
     first: float | None = None
     last: float = 0.0
+    packing_s: float = 0.0
+    _packed_before: float = 0.0
 
-    def count(self) -> None:
-        """A token has come."""
+    def count(self, packing_s: float = 0.0) -> None:
+        """A token has come. packing_s: `LLM.packing_s` by now."""
         self.last = time.perf_counter()
         if self.first is None:
-            self.first = self.last
+            self.first, self._packed_before = self.last, packing_s
+        self.packing_s = packing_s - self._packed_before
         self.n_output += 1
 
     @property
@@ -52,10 +56,11 @@ class Tally:
 
     @property
     def tokens_per_s(self) -> float | None:
-        """From the first token on; None for an answer of one."""
-        if self.first is None or self.n_output < 2 or self.last <= self.first:
+        """From the first token on, without the packing of weights; None for an answer of one."""
+        if self.first is None or self.n_output < 2:
             return None
-        return (self.n_output - 1) / (self.last - self.first)
+        taken = self.last - self.first - self.packing_s
+        return (self.n_output - 1) / taken if taken > 0 else None
 
 
 class Backend(Protocol):

@@ -86,7 +86,7 @@ class LocalBackend:
         pieces = cast("Generator[Piece, None, None]", self._llm.pieces(ids, replace(chosen, stop=())))
         with closing(pieces):
             for piece in pieces:
-                tally.count()
+                tally.count(self._llm.packing_s)
                 tally.output_ids.append(piece.event.token_id)
                 if tally.n_cached is None:
                     tally.n_cached = piece.event.n_cached

@@ -156,6 +156,8 @@ def _figures(tally: Tally) -> Iterator[str]:
         yield f"prompt {tally.n_prompt:,}{cached}"
     if tally.first is not None:
         yield f"{tally.first - tally.started:.2f} s to the first"
+    if tally.packing_s >= 0.005:
+        yield f"{tally.packing_s:.2f} s more to pack the weights"
 
 
 class _Interrupts:
