@@ -614,7 +614,8 @@ void blocked_group(const Matrix& w, const uint8_t* group, int panel, const Colum
   const int width = w.group_width(panel), n_steps = w.n_steps();
   const bool apart = columns.n > (kStreamsWait == Wait::Nowhere ? std::max(T::kDirect, kDirectFar) : T::kDirect);
   const bool many = apart || columns.n > kIntTile / kGroup;
-  // Where memory is waited for, each line is asked for once. Products that take longer have theirs early, and half of them again.
+  // Where memory is waited for, what is next is asked for once, over all passes. Where products take longer, in half of them, and
+  // what lies behind it in the others: so early, and twice.
   const bool waits = T::kQuantBytes == 512 || columns.n <= kWaitingColumns;
   Passes passes{apart ? kExpandPasses : 0};
   if (apart) each_blocked_tile<Expanded<T>, kManyTile>(columns.n, passes);
