@@ -38,9 +38,16 @@ _FILE_TYPES: Mapping[str, int] = {
     "q5_1": 9,
     "q4_k_m": 15,
     "q6_k": 18,
+    "iq2_xxs": 19,
+    "iq2_xs": 20,
+    "iq3_xxs": 23,
+    "iq1_s": 24,
     "iq4_nl": 25,
+    "iq3_s": 26,
+    "iq2_s": 28,
     "iq4_xs": 30,
     "bf16": 32,
+    "tq1_0": 36,
     "mxfp4": 38,
     "mxfp4_q8_0": 38,
 }
@@ -54,7 +61,7 @@ def type_of(tensor: Tensor, label: str, shape: ModelShape) -> Type:
     if label.startswith("mxfp4"):
         return Type.MXFP4 if "_exps" in name else Type.Q8_0 if label == "mxfp4_q8_0" else Type.BF16
     is_head = name == ("token_embd.weight" if shape.tied_head else "output.weight")
-    if is_head and label.startswith(("q4", "q5", "iq4")):
+    if is_head and label.startswith(("q4", "q5", "iq", "tq")):
         return Type.Q6_K
     if label == "q4_k_m":
         generous = ("attn_v", "ffn_down") if _more_bits(tensor.layer, shape.n_layers) else ()

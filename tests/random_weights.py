@@ -31,7 +31,10 @@ def random_weight(qtype: QType, shape: tuple[int, ...], seed: int = 0) -> Weight
         "q5_1": (0, 2),
         "q4_k": (0, 2),
         "q5_k": (0, 2),
+        "tq1_0": (52,),
+        "tq2_0": (64,),
     }
+    sizes = {"iq3_xxs": 3e-4, "iq1_s": 1e-2, "iq1_m": 1e-2, "tq1_0": 0.1, "tq2_0": 0.1}
     if qtype is QType.MXFP4:
         blocks[:, 0] = rng.integers(118, 124, len(blocks))
     elif qtype is QType.MXFP4_SPLIT:
@@ -40,7 +43,11 @@ def random_weight(qtype: QType, shape: tuple[int, ...], seed: int = 0) -> Weight
         per_scale = 64 if qtype is QType.Q8_GROUPS else shape[-1]
         scales = rng.uniform(0.5e-3, 1e-3, n // per_scale).astype(np.float32)
     else:
+        size = sizes.get(qtype.label, 1e-3 if qtype.block_bytes < 100 else 1e-4)
+        if qtype is QType.IQ1_M:  # four bits in each of four numbers
+            d = rng.uniform(size / 2, size, len(blocks)).astype(np.float16)[:, None].view(np.uint16)
+            blocks[:, 49::2] = blocks[:, 49::2] & 15 | (d >> np.arange(0, 16, 4, dtype=np.uint16) << 4).astype(np.uint8)
+            return Weight("w", blocks.reshape(-1), qtype, shape)
         for at in halves.get(qtype.label, (0,)):
-            size = 1e-3 if qtype.block_bytes < 100 else 1e-4
             blocks[:, at : at + 2] = rng.uniform(size / 2, size, len(blocks)).astype(np.float16)[:, None].view(np.uint8)
     return Weight("w", blocks.reshape(-1), qtype, shape, scales)

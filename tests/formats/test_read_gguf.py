@@ -92,10 +92,10 @@ def test_type_numbers_are_ggmls() -> None:
 
 def test_other_types_are_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
-    path.write_bytes(ff.gguf([], [ff.tensor(b"w", [256], 16, 0), ff.tensor(b"i", [2], 26, 96)], b"\0" * 104))
+    path.write_bytes(ff.gguf([], [ff.tensor(b"w", [64], 40, 0), ff.tensor(b"i", [2], 26, 64)], b"\0" * 72))
     checkpoint = open_checkpoint(path)
     assert list(checkpoint.names()) == ["w", "i"]
-    with pytest.raises(ModelFormatError, match=r"model\.gguf: tensor 'w': has type iq2_xxs.*q4_k"):
+    with pytest.raises(ModelFormatError, match=r"model\.gguf: tensor 'w': has type nvfp4.*q4_k"):
         checkpoint.get("w")
     with pytest.raises(ModelFormatError, match=r"tensor 'i': has type i32"):
         checkpoint.get("i")
@@ -179,7 +179,7 @@ def test_real_vocabularies(data: Path, name: str) -> None:
 
 @pytest.fixture
 def split(tmp_path: Path) -> tuple[list[Path], dict[str, tuple]]:
-    written = write_all_types(tmp_path / "model.gguf", split_max_tensors=17)
+    written = write_all_types(tmp_path / "model.gguf", split_max_tensors=28)
     parts = sorted(tmp_path.glob("*.gguf"))
     assert [p.name for p in parts] == [f"model-{i:05}-of-00003.gguf" for i in (1, 2, 3)]
     return parts, written

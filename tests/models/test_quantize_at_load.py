@@ -113,6 +113,16 @@ def test_memory_is_what_arithmetic_says(
     assert expected == pytest.approx(whole, rel=0.05)
 
 
+@pytest.mark.parametrize("label", ["IQ1_S", "IQ2_XXS", "IQ3_S", "TQ1_0", "Q4_K"])
+def test_types_that_are_spelled_out_take_what_is_expected(write: Write, label: str) -> None:
+    path = write("llama-wide", Type[label])
+    model = decoder(path, None)
+    layers = [w for layer in model.layers for w in (layer.qkv, layer.o, layer.gate_up, layer.down)]
+    checkpoint = open_checkpoint(path)
+    expected = bytes_to_expect(checkpoint, read_config(checkpoint), None)
+    assert expected == pytest.approx(sum(w.n_bytes for w in (model.embed, model.head, *layers)), rel=0.06)
+
+
 def test_a_tied_embedding_is_quantized_as_the_head(tmp_path: Path) -> None:
     model = decoder(small_model.write_model(tmp_path / "tied.bin"), "int8")
     assert model.embed is model.head

@@ -41,6 +41,14 @@ static std::vector<uint8_t> random_weights(Source source, size_t n) {
     if (source == Source::BF16) put(0, uint16_t(tiny ^ (rng() & 0x80ff)));
     switch (source) {
       case Source::Q8_0: case Source::Q4_0: case Source::Q5_0: case Source::IQ4_NL: case Source::IQ4_XS: put(0, small); break;
+      case Source::IQ1_S: case Source::IQ2_XXS: case Source::IQ2_XS: case Source::IQ2_S: case Source::IQ3_XXS: case Source::IQ3_S:
+        put(0, small);
+        break;
+      case Source::IQ1_M:  // the highest four bits of four words
+        for (int i = 0; i < 4; i++) data[at + 49 + 2 * i] = uint8_t((data[at + 49 + 2 * i] & 15) | (small >> 4 * i & 15) << 4);
+        break;
+      case Source::TQ1_0: put(52, small); break;
+      case Source::TQ2_0: put(64, small); break;
       case Source::Q4_1: case Source::Q5_1: put(0, small), put(2, float_to_half(-0.01f)); break;
       case Source::Q4_K: case Source::Q5_K: put(0, small), put(2, small); break;
       case Source::Q2_K: put(80, small), put(82, small); break;
@@ -156,6 +164,9 @@ int main() {
   for (Case c : {Case{Source::F32, "f32"}, {Source::F16, "f16"}, {Source::BF16, "bf16"}, {Source::Q8_0, "q8_0"},
                  {Source::Q4_0, "q4_0"}, {Source::Q4_1, "q4_1"}, {Source::Q5_0, "q5_0"}, {Source::Q5_1, "q5_1"},
                  {Source::Q2_K, "q2_k"}, {Source::Q3_K, "q3_k"}, {Source::Q4_K, "q4_k"}, {Source::Q5_K, "q5_k"}, {Source::Q6_K, "q6_k"},
+                 {Source::IQ1_S, "iq1_s"}, {Source::IQ1_M, "iq1_m"}, {Source::IQ2_XXS, "iq2_xxs"}, {Source::IQ2_XS, "iq2_xs"},
+                 {Source::IQ2_S, "iq2_s"}, {Source::IQ3_XXS, "iq3_xxs"}, {Source::IQ3_S, "iq3_s"}, {Source::TQ1_0, "tq1_0"},
+                 {Source::TQ2_0, "tq2_0"},
                  {Source::IQ4_NL, "iq4_nl"}, {Source::IQ4_XS, "iq4_xs"}, {Source::MXFP4, "mxfp4"}, {Source::INT8_ROWS, "int8"}})
     good &= check_linear(c.source, c.name, *neon, *portable);
   for (Pack pack : {Pack::Q8R, Pack::Q8_0})

@@ -22,10 +22,13 @@ from gristmill.types import Batch
 
 REFERENCE = ReferenceOps()
 BLOCKED = tuple(q for q in QType if q not in FLOATS)
-SUPER = (QType.Q2_K, QType.Q3_K, QType.Q4_K, QType.Q5_K, QType.Q6_K, QType.IQ4_XS)  # scales of scales
+GRIDS = (QType.IQ1_S, QType.IQ1_M, QType.IQ2_XXS, QType.IQ2_XS, QType.IQ2_S, QType.IQ3_XXS, QType.IQ3_S)
+TERNARY = (QType.TQ1_0, QType.TQ2_0)
+K_TYPES = (QType.Q2_K, QType.Q3_K, QType.Q4_K, QType.Q5_K, QType.Q6_K, QType.IQ4_XS)
+SUPER = (*K_TYPES, *GRIDS, *TERNARY)  # scales of scales
 OFFSETS = (QType.Q4_1, QType.Q5_1)
 SCALES = (QType.Q8_0, QType.Q4_0, QType.Q5_0, QType.IQ4_NL, *OFFSETS, QType.Q8_GROUPS)  # that tiles round
-SHORT_SUMS = (QType.Q4_K, QType.Q5_K, QType.Q6_K, QType.IQ4_XS)  # of products, rounded to 16 bits
+SHORT_SUMS = (QType.Q4_K, QType.Q5_K, QType.Q6_K, QType.IQ4_XS, *GRIDS)  # of products, rounded to 16 bits
 NORMED = (*((q,) for q in QType), (QType.Q4_K, QType.Q6_K), (QType.Q8_0, QType.F32), (QType.F16, QType.Q4_0))
 
 

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 NATIVE = ROOT / "src" / "gristmill" / "native"
 COMPILER, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
-PARTS = ("kernels_neon", "kernels_portable", "arena", "pack", "lay", "dequantize", "quantize", "threads")
+PARTS = ("kernels_neon", "kernels_portable", "arena", "pack", "lay", "dequantize", "grids", "quantize", "threads")
 
 
 @pytest.mark.skipif(not shutil.which(COMPILER) or not shutil.which(EMULATOR), reason=f"needs {COMPILER} and {EMULATOR}")

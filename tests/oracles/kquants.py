@@ -11,6 +11,8 @@ import numpy as np
 from gguf import GGMLQuantizationType as Type
 from numpy.typing import NDArray
 
+from oracles import grid_quants
+
 Blocks = NDArray[np.float32]  # [n, block size]
 Bytes = NDArray[np.uint8]  # [n, bytes a block]
 
@@ -144,6 +146,7 @@ QUANTIZERS: Mapping[Type, tuple[int, Callable[[Blocks], Bytes]]] = {
     Type.Q6_K: (256, _q6_k),
     Type.IQ4_NL: (32, _iq4_nl),
     Type.IQ4_XS: (256, _iq4_xs),
+    **grid_quants.QUANTIZERS,
 }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from gristmill.formats import grid_blocks
 from gristmill.formats.qtypes import QType
 
 _Bytes = NDArray[np.uint8]
@@ -175,6 +176,15 @@ _DECODERS = {
     QType.Q4_K: _q4_k,
     QType.Q5_K: _q5_k,
     QType.Q6_K: _q6_k,
+    QType.IQ1_S: grid_blocks.iq1_s,
+    QType.IQ1_M: grid_blocks.iq1_m,
+    QType.IQ2_XXS: grid_blocks.iq2_xxs,
+    QType.IQ2_XS: grid_blocks.iq2_xs,
+    QType.IQ2_S: grid_blocks.iq2_s,
+    QType.IQ3_XXS: grid_blocks.iq3_xxs,
+    QType.IQ3_S: grid_blocks.iq3_s,
+    QType.TQ1_0: grid_blocks.tq1_0,
+    QType.TQ2_0: grid_blocks.tq2_0,
     QType.IQ4_NL: _iq4_nl,
     QType.IQ4_XS: _iq4_xs,
     QType.MXFP4: _mxfp4,

@@ -28,8 +28,17 @@ class QType(Enum):
     Q4_K = ("q4_k", 256, 144)
     Q5_K = ("q5_k", 256, 176)
     Q6_K = ("q6_k", 256, 210)
+    IQ1_S = ("iq1_s", 256, 50)
+    IQ1_M = ("iq1_m", 256, 56)
+    IQ2_XXS = ("iq2_xxs", 256, 66)
+    IQ2_XS = ("iq2_xs", 256, 74)
+    IQ2_S = ("iq2_s", 256, 82)
+    IQ3_XXS = ("iq3_xxs", 256, 98)
+    IQ3_S = ("iq3_s", 256, 110)
     IQ4_NL = ("iq4_nl", 32, 18)
     IQ4_XS = ("iq4_xs", 256, 136)
+    TQ1_0 = ("tq1_0", 256, 54)
+    TQ2_0 = ("tq2_0", 256, 66)
     MXFP4 = ("mxfp4", 32, 17)
     MXFP4_SPLIT = ("mxfp4_split", 32, 16)
     Q8_GROUPS = ("q8_groups", 1, 1)
@@ -57,11 +66,27 @@ class QType(Enum):
         return self in (QType.MXFP4_SPLIT, QType.Q8_GROUPS, QType.INT8_ROWS)
 
     @property
+    def spelled(self) -> QType:
+        """What a CPU keeps it as: of types whose codes stand for several numbers one with a code for each (grids.h)."""
+        return _SPELLED.get(self, self)
+
+    @property
     def alignment(self) -> int:
         """What the first byte's address is a multiple of in every Weight: the widest number inside a block."""
         return 4 if self is QType.F32 else 1 if self.scales_apart or self is QType.MXFP4 else 2
 
 
+_SPELLED = {
+    QType.IQ1_S: QType.Q3_K,
+    QType.IQ1_M: QType.Q3_K,
+    QType.IQ2_XXS: QType.Q3_K,
+    QType.IQ2_XS: QType.Q3_K,
+    QType.IQ2_S: QType.Q3_K,
+    QType.IQ3_XXS: QType.IQ4_XS,
+    QType.IQ3_S: QType.IQ4_XS,
+    QType.TQ1_0: QType.Q2_K,
+    QType.TQ2_0: QType.Q2_K,
+}
 _TYPES = {"int8": QType.INT8_ROWS, "q8_0": QType.Q8_0, "q4_0": QType.Q4_0, "mxfp4": QType.MXFP4}
 QUANTIZE_CHOICES = ("none", *_TYPES)
 """What `quantize_type` knows."""

@@ -9,6 +9,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include "grids.h"
 #include "machine.h"
 #include "sample.h"
 #include "tape.h"
@@ -451,6 +452,12 @@ auto dequantize_array(const std::string& label, In<uint8_t, 1> data) {
   return Result<float>(y, {n}, owner);
 }
 
+Result<uint8_t> grid_digits_of(const std::string& label) {
+  auto* digits = new std::vector<uint8_t>(grid_digits(source_of(label)));
+  nb::capsule owner(digits, [](void* p) noexcept { delete static_cast<std::vector<uint8_t>*>(p); });
+  return Result<uint8_t>(digits->data(), {digits->size()}, owner);
+}
+
 size_t linear_bytes(const Linear& w) {
   size_t n = 0;
   for (const auto& part : w.parts) n += part->matrix.total_bytes();
@@ -559,6 +566,7 @@ NB_MODULE(_kernels, m) {
   m.def("measure_peak", peak_of, "ops"_a, "arithmetic"_a, "seconds"_a);
   m.def("uniform", uniform);
   m.def("dequantize", dequantize_array, "label"_a, "data"_a);
+  m.def("grid_digits", grid_digits_of, "label"_a);
   m.def("find_strings", find_strings, "file"_a, "position"_a, "max_bytes"_a, "starts"_a);
   bind_quantize(m);
 }

@@ -2,6 +2,7 @@
 
 #include <stdexcept>
 
+#include "grids.h"
 #include "half.h"
 
 namespace gristmill {
@@ -14,8 +15,10 @@ struct Info {
 };
 constexpr Info kInfo[] = {{"f32", 1, 4},      {"f16", 1, 2},     {"bf16", 1, 2},    {"q4_0", 32, 18},  {"q4_1", 32, 20},
                           {"q5_0", 32, 22},   {"q5_1", 32, 24},  {"q8_0", 32, 34},  {"q2_k", 256, 84}, {"q3_k", 256, 110},
-                          {"q4_k", 256, 144}, {"q5_k", 256, 176}, {"q6_k", 256, 210}, {"iq4_nl", 32, 18}, {"iq4_xs", 256, 136},
-                          {"mxfp4", 32, 17}, {"mxfp4_split", 32, 16}, {"q8_groups", 1, 1}, {"int8", 1, 1}};
+                          {"q4_k", 256, 144}, {"q5_k", 256, 176}, {"q6_k", 256, 210}, {"iq1_s", 256, 50}, {"iq1_m", 256, 56},
+                          {"iq2_xxs", 256, 66}, {"iq2_xs", 256, 74}, {"iq2_s", 256, 82}, {"iq3_xxs", 256, 98},
+                          {"iq3_s", 256, 110}, {"tq1_0", 256, 54}, {"tq2_0", 256, 66}, {"iq4_nl", 32, 18},
+                          {"iq4_xs", 256, 136}, {"mxfp4", 32, 17}, {"mxfp4_split", 32, 16}, {"q8_groups", 1, 1}, {"int8", 1, 1}};
 
 uint16_t u16_at(const uint8_t* p) {
   uint16_t v;
@@ -154,6 +157,7 @@ int source_block_bytes(Source source) { return kInfo[int(source)].bytes; }
 bool scales_apart(Source source) { return source >= Source::MXFP4_SPLIT; }
 
 void dequantize(Source source, const uint8_t* data, int64_t n, float* y) {
+  if (is_grid(source)) return numbers_of_grid(source, data, n, y);
   int block = source_block(source), bytes = source_block_bytes(source);
   for (int64_t i = 0; i < n; i += block, data += bytes, y += block) {
     switch (source) {

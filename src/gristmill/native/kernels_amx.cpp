@@ -45,6 +45,10 @@ const Kernels* kernels_amx() {
     set(Pack::Q5_K, tiled_linear<TypeQ5_K>);
     set(Pack::Q6_K, tiled_linear<TypeQ6_K>);
     set(Pack::IQ4_XS, tiled_linear<TypeIq4Xs>);
+    set(Pack::IQ3_S, tiled_linear<TypeIq3S>);
+    set(Pack::IQ3_XXS, tiled_linear<TypeIq3Xxs>);
+    set(Pack::IQ2, tiled_linear<TypeIq2>);
+    set(Pack::IQ1, tiled_linear<TypeIq1>);
     set(Pack::MXFP4, tiled_linear<TypeMxfp4>);
     return k;
   }();

@@ -483,11 +483,15 @@ void lay_steps(const Matrix& m, const StoredRow* rows, uint8_t* to, int width, i
     case Pack::Q5_1: return lay<Pack::Q5_1>(m, rows, group, width, begin, end, kernels, tail);
     case Pack::IQ4_NL: return lay<Pack::IQ4_NL>(m, rows, group, width, begin, end, kernels, tail);
     case Pack::Q2_K: return lay<Pack::Q2_K>(m, rows, group, width, begin, end, kernels, tail);
-    case Pack::Q3_K: return lay<Pack::Q3_K>(m, rows, group, width, begin, end, kernels, tail);
+    case Pack::Q3_K:
+    case Pack::IQ2:
+    case Pack::IQ1: return lay<Pack::Q3_K>(m, rows, group, width, begin, end, kernels, tail);
     case Pack::Q4_K: return lay<Pack::Q4_K>(m, rows, group, width, begin, end, kernels, tail);
     case Pack::Q5_K: return lay<Pack::Q5_K>(m, rows, group, width, begin, end, kernels, tail);
     case Pack::Q6_K: return lay<Pack::Q6_K>(m, rows, group, width, begin, end, kernels, tail);
-    case Pack::IQ4_XS: return lay<Pack::IQ4_XS>(m, rows, group, width, begin, end, kernels, tail);
+    case Pack::IQ4_XS:
+    case Pack::IQ3_S:
+    case Pack::IQ3_XXS: return lay<Pack::IQ4_XS>(m, rows, group, width, begin, end, kernels, tail);
     default: return lay<Pack::MXFP4>(m, rows, group, width, begin, end, kernels, tail);
   }
 }

@@ -28,6 +28,7 @@
 //   Q4_K         32          nibbles                                  16 scale bytes
 //   Q5_K         32          fifth bits, nibbles                      16 scale bytes
 //   IQ4_XS       32          nibbles                                  16 signed bytes
+//   IQ3_S, IQ3_XXS as IQ4_XS, IQ2 and IQ1 as Q3_K: see grids.h
 //   Q6_K         32          upper bits of sets 0, 1, 4 and 5, two    16 signed bytes for columns 0..15, 16 for 16..31
 //                            sets of nibbles, upper bits of sets 2,
 //                            3, 6 and 7, two sets of nibbles
@@ -35,10 +36,10 @@
 // A set is 16 rows x 4 columns of bytes (value + Matrix::zero); nibbles are 4 sets of bytes with set j in the low and set
 // j + 4 in the high half; fifth and third bits are a set of bytes whose bit j is that of set j; upper and lower bits a set of
 // bytes with two bits of each, the first set's lowest. All lies in the order in which a kernel for one sequence reads it
-// (blocked_impl.h: set_at). Before every eighth step of the K types and IQ4_XS stand the scales of scales of each panel: Q3_K,
-// Q6_K and IQ4_XS 16 half d, Q2_K also 16 half dmin, Q4_K and Q5_K 16 half d, 16 half dmin and the minima of the eight steps as
-// two sets, which are multiplied by the sums of activations as quants are by activations. After the last step of Q8R stand the
-// scales of each panel's rows, 16 float; after that of shortened types each panel's bases, a word, then the group's patches.
+// (blocked_impl.h: set_at). Before every eighth step of the types from Q2_K on stand the scales of scales of each panel: 16
+// half d, of Q2_K also 16 half dmin, of Q4_K and Q5_K those and the minima of the eight steps as two sets, which are multiplied
+// by the sums of activations as quants are by activations. After the last step of Q8R stand the scales of each panel's rows, 16
+// float; after that of shortened types each panel's bases, a word, then the group's patches.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -47,6 +48,7 @@ namespace gristmill {
 
 enum class Pack : int {
   F32, F16, BF16, F32_24, BF16_12, Q8_0, Q8F, Q8R, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL, MXFP4, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_XS,
+  IQ3_S, IQ3_XXS, IQ2, IQ1,
   kCount
 };
 
@@ -97,7 +99,9 @@ struct Matrix {
       case Pack::Q8F:
       case Pack::Q8R: return 512;
       case Pack::Q2_K: return 128;
-      case Pack::Q3_K: return 192;
+      case Pack::Q3_K:
+      case Pack::IQ2:
+      case Pack::IQ1: return 192;
       case Pack::Q5_0:
       case Pack::Q5_1:
       case Pack::Q5_K: return 320;
@@ -112,6 +116,8 @@ struct Matrix {
       case Pack::Q4_K:
       case Pack::Q5_K:
       case Pack::IQ4_XS:
+      case Pack::IQ3_S:
+      case Pack::IQ3_XXS:
       case Pack::MXFP4: return 16;
       case Pack::Q8F:
       case Pack::Q4_1:
@@ -126,7 +132,11 @@ struct Matrix {
       case Pack::Q5_K: return 192;
       case Pack::Q3_K:
       case Pack::Q6_K:
-      case Pack::IQ4_XS: return 32;
+      case Pack::IQ4_XS:
+      case Pack::IQ3_S:
+      case Pack::IQ3_XXS:
+      case Pack::IQ2:
+      case Pack::IQ1: return 32;
       default: return 0;
     }
   }

@@ -8,6 +8,7 @@
 #include <cassert>
 #include <vector>
 
+#include "grids.h"
 #include "half.h"
 #include "lay.h"
 #include "quantize.h"
@@ -34,18 +35,19 @@ class GroupReader {
       : w_(weight), kernels_(kernels), by_rows_(target == Pack::Q8R), target_(source_of(target)),
         quantizes_(weight.quantize_to != Pack::kCount),
         widens_(weight.source == Source::F16 && (target == Pack::BF16 || target == Pack::BF16_12)),
-        row_bytes_(size_t(weight.cols) / source_block(weight.source) * source_block_bytes(weight.source)) {}
+        spells_(is_grid(weight.source)),
+        row_bytes_(row_bytes_of(weight.source)) {}
 
   // Row r of a matrix as its file has it. Also where to look for a row that is read soon.
   const uint8_t* stored(int matrix, int r) const { return w_.data + row_bytes_ * (first_element(matrix, r) / w_.cols); }
   size_t row_bytes() const { return row_bytes_; }
-  bool rewrites() const { return quantizes_ || widens_; }
+  bool rewrites() const { return quantizes_ || widens_ || spells_; }
   bool exact() const { return exact_; }  // whether bfloat16 has had all numbers of float16 that were read
 
   // rows[n_lanes] from row `first` on; zeros after the matrix's last one. They hold until the next call.
   void read(int matrix, int first, int n_lanes, StoredRow* rows) {
     int n = std::min(n_lanes, w_.rows - first);
-    size_t bytes = quantizes_ ? size_t(w_.cols / source_block(target_) * source_block_bytes(target_)) : row_bytes_;
+    size_t bytes = quantizes_ ? row_bytes_of(target_) : spells_ ? row_bytes_of(spelled(w_.source)) : row_bytes_;
     if (rewrites()) rewritten_.resize(bytes * kGroupRows);
     if (n < n_lanes) zeros_.resize(bytes);
     for (int i = 0; i < n_lanes; i++) {
@@ -67,6 +69,9 @@ class GroupReader {
       } else if (widens_) {
         exact_ &= kernels_.shortening->half_to_bf16(rows[i].blocks, w_.cols, rewritten);
         rows[i].blocks = rewritten;
+      } else if (spells_) {
+        spell(w_.source, rows[i].blocks, w_.cols, rewritten);
+        rows[i].blocks = rewritten;
       }
     }
   }
@@ -75,6 +80,8 @@ class GroupReader {
   int64_t first_element(int matrix, int r) const {
     return (int64_t(matrix) * w_.stored_rows + (w_.row_order ? w_.row_order[r] : r)) * w_.cols;
   }
+
+  size_t row_bytes_of(Source source) const { return size_t(w_.cols) / source_block(source) * source_block_bytes(source); }
 
   void quantize(StoredRow& row, uint8_t* to) {
     const float* x = floats(row.blocks);
@@ -104,7 +111,7 @@ class GroupReader {
   const Kernels& kernels_;
   bool by_rows_;
   Source target_;  // what rows are quantized to
-  bool quantizes_, widens_, exact_ = true;
+  bool quantizes_, widens_, spells_, exact_ = true;
   size_t row_bytes_;
   std::vector<float> floats_;       // of a row
   std::vector<uint8_t> rewritten_;  // a group's rows
@@ -265,6 +272,15 @@ Pack pack_of(const SourceWeight& w) {
     case Source::Q4_K: return Pack::Q4_K;
     case Source::Q5_K: return Pack::Q5_K;
     case Source::Q6_K: return Pack::Q6_K;
+    case Source::IQ1_S:
+    case Source::IQ1_M: return Pack::IQ1;
+    case Source::IQ2_XXS:
+    case Source::IQ2_XS:
+    case Source::IQ2_S: return Pack::IQ2;
+    case Source::IQ3_XXS: return Pack::IQ3_XXS;
+    case Source::IQ3_S: return Pack::IQ3_S;
+    case Source::TQ1_0:
+    case Source::TQ2_0: return Pack::Q2_K;
     case Source::MXFP4:
     case Source::MXFP4_SPLIT: return Pack::MXFP4;
     case Source::Q8_GROUPS: return Pack::Q8F;
@@ -462,6 +478,10 @@ float unpack_one(const Matrix& m, const Place<const uint8_t>& at, const uint8_t*
   if (has_fifth_bits(m.pack)) nibble |= (at.quants[lane] >> j & 1) << 4;
   auto half = [&](const uint8_t* scales) { return half_to_float(u16_at(scales, r)); };
   auto two_bits = [&](int set) { return at.quants[at.stride * set + lane] >> (4 * (j / 4) + 2 * (j % 2)) & 3; };
+  auto three_bits = [&] { return two_bits(1 + j % 4 / 2) | (at.quants[lane] >> j & 1) << 2; };
+  auto on_curve = [&](const Curve& curve, uint8_t scale, int code) {
+    return half(at.super) * curve.unit * float(int8_t(scale)) * float(curve.value[code]);
+  };
   auto byte = [&] { return float(int8_t(at.quants[at.stride * j + lane] - m.zero)); };
   switch (m.pack) {
     case Pack::Q8_0: return byte() * half(at.scales);
@@ -473,6 +493,10 @@ float unpack_one(const Matrix& m, const Place<const uint8_t>& at, const uint8_t*
     case Pack::Q5_1: return float(nibble) * half(at.scales) + half(at.scales + 2 * kLanes);
     case Pack::IQ4_NL: return half(at.scales) * float(kIq4[nibble]);
     case Pack::IQ4_XS: return half(at.super) * float(int8_t(at.scales[r])) * float(kIq4[nibble]);
+    case Pack::IQ3_S: return on_curve(kCurveIq3S, at.scales[r], nibble);
+    case Pack::IQ3_XXS: return on_curve(kCurveIq3Xxs, at.scales[r], nibble);
+    case Pack::IQ2: return on_curve(kCurveIq2, at.scales[kLanes * (i / 16) + r], three_bits());
+    case Pack::IQ1: return on_curve(kCurveIq1, at.scales[kLanes * (i / 16) + r], three_bits());
     case Pack::MXFP4: return e8m0_half(at.scales[r]) * float(kMxfp4[nibble]);
     case Pack::Q4_K:
     case Pack::Q5_K: {
@@ -486,7 +510,7 @@ float unpack_one(const Matrix& m, const Place<const uint8_t>& at, const uint8_t*
     }
     default: {  // Q3_K and Q6_K
       float scale = half(at.super) * float(int8_t(at.scales[kLanes * (i / 16) + r]));
-      if (m.pack == Pack::Q3_K) return scale * float((two_bits(1 + j % 4 / 2) | (at.quants[lane] >> j & 1) << 2) - 4);
+      if (m.pack == Pack::Q3_K) return scale * float(three_bits() - 4);
       return scale * float((nibble | two_bits(3 * (j % 4 / 2)) << 4) - 32);
     }
   }

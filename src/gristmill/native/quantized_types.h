@@ -1,6 +1,6 @@
 // What quantized types are to a kernel: how a set of quants becomes bytes, and what scales they have. Included after a simd_*.h.
 #pragma once
-#include "dequantize.h"
+#include "grids.h"
 #include "matrix.h"
 
 namespace gristmill {
@@ -86,7 +86,7 @@ struct TypeQ5_0 : FiveBits<TypeQ4_0> {
 struct TypeQ5_1 : FiveBits<TypeQ4_1> {};
 
 // What the nibbles of IQ4_NL and IQ4_XS stand for, as bytes of Q8.
-struct Curve : Nibbles {
+struct Iq4 : Nibbles {
   static constexpr int kZero = kByteZero, kLargest = 255;
   static constexpr uint8_t at(int i) { return uint8_t(kIq4[i] + kByteZero); }
   template <int J>
@@ -97,11 +97,11 @@ struct Curve : Nibbles {
   }
 };
 
-struct TypeIq4Nl : Curve {
+struct TypeIq4Nl : Iq4 {
   static F scale(const uint8_t* s) { return halves_at(s); }
 };
 
-struct TypeIq4Xs : Curve {
+struct TypeIq4Xs : Iq4 {
   static constexpr int kScaleBytes = 16, kSuperBytes = 32, kShared = kSuperSteps, kShift = 4;
   static I scale(const uint8_t* s) { return i_of_i8(s); }
   static void read_super(const uint8_t* s, F& d, F&) { d = halves_at(s); }
@@ -170,6 +170,35 @@ struct TypeQ3_K : TypeQ6_K {
     return u_or(lower, u_bits<J, 1, 2>(u_load(q)));
   }
 };
+
+struct TypeIq4Codes : TypeIq4Xs {
+  template <int J>
+  static U set(const uint8_t* q, int stride) { return Nibbles::set<J>(q, stride); }
+};
+
+// Codes laid as Codes are that stand for other numbers, of whose sums kShifted bits are beyond 16.
+template <class Codes, const Curve& kCurve, int kZeroByte, int kShifted>
+struct OnCurve : Codes {
+  static constexpr int largest() {
+    int most = 0;
+    for (const int8_t value : kCurve.value) most = value > most ? value : most;
+    return most;
+  }
+  static constexpr int kZero = kZeroByte, kLargest = kZeroByte + largest(), kShift = kShifted;
+  static constexpr uint8_t at(int i) { return uint8_t(kCurve.value[i] + kZeroByte); }
+  template <int J>
+  static U set(const uint8_t* q, int stride) {
+    alignas(16) static constexpr uint8_t table[16] = {at(0), at(1), at(2),  at(3),  at(4),  at(5),  at(6),  at(7),
+                                                      at(8), at(9), at(10), at(11), at(12), at(13), at(14), at(15)};
+    return u_lookup(table, Codes::template set<J>(q, stride));
+  }
+  static void read_super(const uint8_t* s, F& d, F&) { d = f_mul(halves_at(s), f_set(kCurve.unit)); }
+};
+
+using TypeIq3S = OnCurve<TypeIq4Codes, kCurveIq3S, 16, 1>;
+using TypeIq3Xxs = OnCurve<TypeIq4Codes, kCurveIq3Xxs, 64, 3>;
+using TypeIq2 = OnCurve<TypeQ3_K, kCurveIq2, 64, 2>;
+using TypeIq1 = OnCurve<TypeQ3_K, kCurveIq1, 16, 0>;
 
 template <class T>
 constexpr bool kSmall = T::kLargest < 128;
