@@ -90,3 +90,11 @@ def test_native_code_keeps_to_a_line() -> None:
     long = [f"{p.name}:{i}" for p in files for i, line in enumerate(p.read_text().splitlines(), 1) if len(line) > 130]
     assert files
     assert not long
+
+
+def test_prose_keeps_to_a_line() -> None:
+    """Of 120 columns, but for tables and commands."""
+    files = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *PACKAGE.rglob("*.md")]
+    lines = [(f"{p.name}:{i}", line) for p in files for i, line in enumerate(p.read_text().splitlines(), 1)]
+    assert lines
+    assert not [place for place, line in lines if len(line) > 120 and not line.startswith(("|", "    "))]
