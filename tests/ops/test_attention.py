@@ -51,7 +51,7 @@ class Shape:
 
 SHAPES = (
     *(Shape(4, 4, 20), Shape(8, 1, 64), Shape(6, 2, 24), Shape(5, 5, 128), Shape(80, 2, 16), Shape(6, 1, 96)),
-    *(Shape(6, 2, 192), Shape(4, 1, 256)),
+    *(Shape(6, 2, 192), Shape(4, 1, 256), Shape(16, 4, 64)),
 )
 CASES = [(t, s) for t in KV_TYPES for s in SHAPES if t != "q8_0" or s.head_dim % 32 == 0]
 

@@ -233,11 +233,25 @@ struct TileRows {
   }
 };
 
-// Adds the tiles of one sequence and returns how many segments they have. Few rows go with `n_heads` heads at a time.
-int plan_sequence(const AttentionCall& c, int sequence, int n_heads, std::vector<Tile>& tiles) {
+int rows_of_head(const AttentionCall& c, int sequence) {
+  return (c.query_start[sequence + 1] - c.query_start[sequence]) * (c.n_heads / c.kv.n_kv_heads);
+}
+
+// Whether there are tasks enough for all threads if each takes as many rows as it may.
+bool are_many(const AttentionCall& c, int n_threads) {
+  int n_tasks = 0;
+  for (int s = 0; s < c.n_sequences; s++)
+    if (const int n = rows_of_head(c, s); n > kFewerAttentionRows)
+      n_tasks += (n + kMaxAttentionRows - 1) / kMaxAttentionRows * c.kv.n_kv_heads;
+  return n_tasks >= 4 * n_threads;
+}
+
+// Adds the tiles of one sequence, of up to `step` rows, and returns how many segments they have. Few rows go with `n_heads`
+// heads at a time.
+int plan_sequence(const AttentionCall& c, int sequence, int step, int n_heads, std::vector<Tile>& tiles) {
   int group = c.n_heads / c.kv.n_kv_heads, start = c.query_start[sequence], n_segments = 0;
-  int n_rows = (c.query_start[sequence + 1] - start) * group, step = kMaxAttentionRows;
-  if (n_rows <= kStreamRows) n_heads = std::clamp(n_heads, 1, kMaxAttentionRows / std::max(n_rows, 1));
+  const int n_rows = rows_of_head(c, sequence);
+  if (n_rows <= kStreamRows) n_heads = std::clamp(n_heads, 1, kFewerAttentionRows / std::max(n_rows, 1));
   else n_heads = 1;
   // The last rows have the most keys to read: start with them.
   for (int row = (n_rows - 1) / step * step; row >= 0 && n_rows; row -= step) {
@@ -256,10 +270,12 @@ int plan_sequence(const AttentionCall& c, int sequence, int n_heads, std::vector
 void Ops::attention(const AttentionCall& c, const StoreCall* before) {
   int width = c.kv.v_dim + kStateHead, n_segments = 0;
   std::vector<Tile> tiles;
+  const bool many = are_many(c, pool_.size());
+  const int most_rows = many ? kMaxAttentionRows : kFewerAttentionRows;
   // All heads together are read fastest, but there must be something to do for every thread.
   for (int n_heads = c.kv.n_kv_heads;; n_heads = (n_heads + 1) / 2) {
     tiles.clear(), n_segments = 0;
-    for (int s = 0; s < c.n_sequences; s++) n_segments += plan_sequence(c, s, n_heads, tiles);
+    for (int s = 0; s < c.n_sequences; s++) n_segments += plan_sequence(c, s, most_rows, n_heads, tiles);
     if (n_heads == 1 || n_segments >= 2 * pool_.size() - 1) break;
   }
   auto start = [&](const TileRows& t, float* totals) {
@@ -281,7 +297,7 @@ void Ops::attention(const AttentionCall& c, const StoreCall* before) {
   };
   thread_local std::vector<float> memory;
   size_t scratch_floats = c.kv.scratch_floats();
-  const bool whole = int(tiles.size()) >= 8 * pool_.size() || n_segments == int(tiles.size()) || pool_.size() == 1;
+  const bool whole = many || int(tiles.size()) >= 8 * pool_.size() || n_segments == int(tiles.size()) || pool_.size() == 1;
   bool on_the_way = before && whole;
   for (int s = 0; s < c.n_sequences; s++) on_the_way &= c.query_start[s + 1] - c.query_start[s] <= 1;
   if (before && !on_the_way) store_qkv(*before);

@@ -516,7 +516,7 @@ constexpr int kPairsApart = 4;
 inline int place_of_pair(int pair, int n) { return pair % (n / 8) * kPairsApart + pair / (n / 8); }
 
 // Where they lie in the scratch memory.
-inline float* queries(float* scratch) { return scratch + size_t(kMaxAttentionRows) * kScoreStride; }
+inline float* queries(float* scratch) { return scratch + size_t(kFewerAttentionRows) * kScoreStride; }
 
 // Queries in the form the keys meet, scaled: a row after another, or the rows of a group of for_groups side by side, kStep
 // numbers of each in turn.

@@ -219,7 +219,9 @@ constexpr int kKvBlock = 16;           // positions in a block of the cache
 constexpr int kWeighChunk = 128;      // logits whose weights are summed first, so that a choice looks at few of them
 constexpr int kSegment = 256;          // positions whose keys share one softmax; a row's segments are folded in order
 constexpr int kScoreStride = kSegment + 16;  // floats from one row of scores to the next: a power of two would share cache sets
-constexpr int kMaxAttentionRows = 96;  // rows that one task computes together
+// Rows that one task computes together, at most and where there would be too few tasks. (What they meet is taken apart for each
+// task anew.)
+constexpr int kMaxAttentionRows = 264, kFewerAttentionRows = 96;
 constexpr int kStreamRows = 16;        // up to so many rows a head, reading the cache takes longer than computing
 constexpr int kStateHead = 16;         // floats before a state's output: the maximum (base 2), the sum, and none
 
@@ -266,7 +268,7 @@ struct KvLayer {
   // Floats of scratch memory that a segment of keys takes.
   size_t scratch_floats() const {
     const size_t plain = type == KvType::Q8_0 ? v_dim : type == KvType::BF16_12 ? (head_dim + v_dim) / 2 : 0;
-    return size_t(kMaxAttentionRows) * (kScoreStride + head_dim) + kSegment * plain + 16;
+    return size_t(kFewerAttentionRows) * kScoreStride + size_t(kMaxAttentionRows) * head_dim + kSegment * plain + 16;
   }
 };
 
