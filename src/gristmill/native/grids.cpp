@@ -32,46 +32,28 @@ V read(const uint8_t* p) {
 
 int digit_of(char hex) { return hex <= '9' ? hex - '0' : hex - 'a' + 10; }
 
-// A byte for each digit of each point.
-template <class Point, int kBase>
+// The points of a grid, a byte for each digit.
+using Eight = uint64_t;  // digits of base 3
+using Four = uint32_t;   // of base 8
+
+template <class Point>
 std::vector<Point> points_of(const char* bits) {
+  constexpr int kDigits = sizeof(Point), kBase = kDigits == 8 ? 3 : 8;
   std::vector<Point> points;
   for (int n = 0; bits[n / 4]; n++) {
-    const int place = n / 4 ^ 1;  // of a byte's two digits the higher stands first
+    const int place = n / 4 ^ 1;  // of a byte's two hexadecimal digits the higher stands first
     if (!(digit_of(bits[place]) >> n % 4 & 1)) continue;
     Point point = 0;
-    for (int i = 0, rest = n; i < int(sizeof point); i++, rest /= kBase) point |= Point(rest % kBase) << 8 * i;
+    for (int i = 0, rest = n; i < kDigits; i++, rest /= kBase) point |= Point(rest % kBase) << 8 * i;
     points.push_back(point);
   }
   return points;
 }
 
-using Eights = std::vector<uint64_t>;
-using Fours = std::vector<uint32_t>;
-
-const Eights& grid_iq1() {
-  static const Eights points = points_of<uint64_t, 3>(kGridIq1);
-  return points;
-}
-const Eights& grid_iq2_xxs() {
-  static const Eights points = points_of<uint64_t, 3>(kGridIq2Xxs);
-  return points;
-}
-const Eights& grid_iq2_xs() {
-  static const Eights points = points_of<uint64_t, 3>(kGridIq2Xs);
-  return points;
-}
-const Eights& grid_iq2_s() {
-  static const Eights points = points_of<uint64_t, 3>(kGridIq2S);
-  return points;
-}
-const Fours& grid_iq3_xxs() {
-  static const Fours points = points_of<uint32_t, 8>(kGridIq3Xxs);
-  return points;
-}
-const Fours& grid_iq3_s() {
-  static const Fours points = points_of<uint32_t, 8>(kGridIq3S);
-  return points;
+template <const char* kBits, class Point>
+const std::vector<Point>& points() {
+  static const std::vector<Point> all = points_of<Point>(kBits);
+  return all;
 }
 
 // Bit i of eight in byte i; of seven, whose eighth makes their number even.
@@ -88,7 +70,7 @@ constexpr Spread kSpread;
 // In all of these g is a group of 32 numbers and l eight of them.
 
 void take_iq2_xxs(const uint8_t* b, Codes& to) {
-  const Eights& grid = grid_iq2_xxs();
+  const auto& grid = points<kGridIq2Xxs, Eight>();
   for (int g = 0; g < 8; g++) {
     const uint8_t* index = b + 2 + 8 * g;
     const uint32_t rest = read<uint32_t>(index + 4);
@@ -98,7 +80,7 @@ void take_iq2_xxs(const uint8_t* b, Codes& to) {
 }
 
 void take_iq2_xs(const uint8_t* b, Codes& to) {
-  const Eights& grid = grid_iq2_xs();
+  const auto& grid = points<kGridIq2Xs, Eight>();
   for (int i = 0; i < 32; i++) {
     const uint32_t q = read<uint16_t>(b + 2 + 2 * i);
     to.put(8 * i, grid[q & 511] | kSpread.of_seven[q >> 9] << 2);
@@ -107,7 +89,7 @@ void take_iq2_xs(const uint8_t* b, Codes& to) {
 }
 
 void take_iq2_s(const uint8_t* b, Codes& to) {
-  const Eights& grid = grid_iq2_s();
+  const auto& grid = points<kGridIq2S, Eight>();
   const uint8_t *low = b + 2, *signs = b + 34, *high = b + 66;
   for (int i = 0; i < 32; i++)
     to.put(8 * i, grid[low[i] | (high[i / 4] >> 2 * (i % 4) & 3) << 8] | kSpread.of_eight[signs[i]] << 2);
@@ -115,7 +97,7 @@ void take_iq2_s(const uint8_t* b, Codes& to) {
 }
 
 void take_iq3_xxs(const uint8_t* b, Codes& to) {
-  const Fours& grid = grid_iq3_xxs();
+  const auto& grid = points<kGridIq3Xxs, Four>();
   for (int g = 0; g < 8; g++) {
     const uint8_t* index = b + 2 + 8 * g;
     const uint32_t rest = read<uint32_t>(b + 66 + 4 * g);
@@ -128,7 +110,7 @@ void take_iq3_xxs(const uint8_t* b, Codes& to) {
 }
 
 void take_iq3_s(const uint8_t* b, Codes& to) {
-  const Fours& grid = grid_iq3_s();
+  const auto& grid = points<kGridIq3S, Four>();
   const uint8_t *low = b + 2, *high = b + 66, *signs = b + 74;
   for (int g = 0; g < 8; g++) {
     const uint32_t ninth = uint32_t(high[g]) << 8;
@@ -142,7 +124,7 @@ void take_iq3_s(const uint8_t* b, Codes& to) {
 constexpr uint64_t kFourInAll = 0x0404040404040404;  // the bit of what is taken off in IQ1
 
 void take_iq1_s(const uint8_t* b, Codes& to) {
-  const Eights& grid = grid_iq1();
+  const auto& grid = points<kGridIq1, Eight>();
   for (int g = 0; g < 8; g++) {
     const uint32_t high = read<uint16_t>(b + 34 + 2 * g);
     for (int l = 0; l < 4; l++)
@@ -152,7 +134,7 @@ void take_iq1_s(const uint8_t* b, Codes& to) {
 }
 
 void take_iq1_m(const uint8_t* b, Codes& to) {
-  const Eights& grid = grid_iq1();
+  const auto& grid = points<kGridIq1, Eight>();
   const uint8_t *low = b, *high = b + 32, *scales = b + 48;
   for (int i = 0; i < 32; i++) {
     const uint32_t four = high[i / 2] >> 4 * (i % 2) & 15;
@@ -297,12 +279,12 @@ std::vector<uint8_t> grid_digits(Source source) {
   };
   switch (source) {
     case Source::IQ1_S:
-    case Source::IQ1_M: return bytes_of(grid_iq1());
-    case Source::IQ2_XXS: return bytes_of(grid_iq2_xxs());
-    case Source::IQ2_XS: return bytes_of(grid_iq2_xs());
-    case Source::IQ2_S: return bytes_of(grid_iq2_s());
-    case Source::IQ3_XXS: return bytes_of(grid_iq3_xxs());
-    case Source::IQ3_S: return bytes_of(grid_iq3_s());
+    case Source::IQ1_M: return bytes_of(points<kGridIq1, Eight>());
+    case Source::IQ2_XXS: return bytes_of(points<kGridIq2Xxs, Eight>());
+    case Source::IQ2_XS: return bytes_of(points<kGridIq2Xs, Eight>());
+    case Source::IQ2_S: return bytes_of(points<kGridIq2S, Eight>());
+    case Source::IQ3_XXS: return bytes_of(points<kGridIq3Xxs, Four>());
+    case Source::IQ3_S: return bytes_of(points<kGridIq3S, Four>());
     default: return {};
   }
 }
