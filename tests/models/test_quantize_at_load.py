@@ -21,7 +21,7 @@ from gristmill.formats.qtypes import QType, quantize_type
 from gristmill.formats.quantize_rows import RowQuantizer
 from gristmill.formats.write_gguf import NewTensor, write_gguf
 from gristmill.formats.write_gguf_raw import raw_values
-from gristmill.models.build import build, bytes_to_expect
+from gristmill.models.build import build, bytes_as_loaded, bytes_to_expect
 from gristmill.models.decoder import Decoder
 from gristmill.models.hyperparameters import read_config
 from gristmill.ops.cpu import N_EXACT, CpuOps
@@ -119,7 +119,9 @@ def test_types_that_are_spelled_out_take_what_is_expected(write: Write, label: s
     model = decoder(path, None)
     layers = [w for layer in model.layers for w in (layer.qkv, layer.o, layer.gate_up, layer.down)]
     checkpoint = open_checkpoint(path)
-    expected = bytes_to_expect(checkpoint, read_config(checkpoint), None)
+    config = read_config(checkpoint)
+    expected = bytes_to_expect(checkpoint, config, None)
+    assert expected == sum(bytes_as_loaded(checkpoint, config, None, 0).values())
     assert expected == pytest.approx(sum(w.n_bytes for w in (model.embed, model.head, *layers)), rel=0.06)
 
 

@@ -78,7 +78,7 @@ def describe(
     if rows:
         config = read_config(checkpoint)
         report["config"] = _config(config)
-        loaded = bytes_as_loaded(checkpoint, config, target, N_EXACT) if target else dict(bytes_by_type)
+        loaded = bytes_as_loaded(checkpoint, config, target, N_EXACT)
         report["memory"] = _memory(config, sum(loaded.values()), pick_context(config, context), slots, kv_type)
         report["memory"]["bytes_by_type"] = loaded
     return report

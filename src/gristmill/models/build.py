@@ -169,23 +169,23 @@ def bytes_to_expect(checkpoint: Checkpoint, config: ModelConfig, quantize: QType
     return sum(size(name) for name in checkpoint.names())
 
 
-def bytes_as_loaded(checkpoint: Checkpoint, config: ModelConfig, target: QType, n_exact: int) -> dict[str, int]:
-    """Bytes of all tensors by type once `build` has quantized them to `target`.
+def bytes_as_loaded(checkpoint: Checkpoint, config: ModelConfig, target: QType | None, n_exact: int) -> dict[str, int]:
+    """Bytes of all tensors by type once `build` has quantized them to `target`, if there is one.
 
     n_exact: matrices of up to so many elements are kept as they are (see `CpuOps`).
     """
-    tensors = Tensors(checkpoint, config)
     changes: Counter[str] = Counter()
-    for parts, dense in _stacks(tensors, config):
-        for weight in (part.weight for part in parts if dense):
-            quantized = quantize_at_load(weight, target)
-            if quantized.quantize_to is None or weight.n_elements <= n_exact:
-                continue
-            changes[weight.qtype.label] -= stored_bytes(weight)
-            changes[target.label] += kept_bytes(quantized)
+    if target is not None:
+        for parts, dense in _stacks(Tensors(checkpoint, config), config):
+            for weight in (part.weight for part in parts if dense):
+                quantized = quantize_at_load(weight, target)
+                if quantized.quantize_to is None or weight.n_elements <= n_exact:
+                    continue
+                changes[weight.qtype.label] -= kept_bytes(weight)
+                changes[target.label] += kept_bytes(quantized)
     for name in checkpoint.names():
         weight = checkpoint.get(name)
-        changes[weight.qtype.label] += stored_bytes(weight) + (0 if weight.scales is None else weight.scales.nbytes)
+        changes[weight.qtype.label] += kept_bytes(weight) + (0 if weight.scales is None else weight.scales.nbytes)
     return {label: n for label, n in changes.items() if n > 0}
 
 
