@@ -217,11 +217,14 @@ def test_mixture_of_q4_k_m() -> None:
     assert mixture.type_of("blk.3.ffn_up.weight", (100, 100), QType.F16) is QType.F16
 
 
-def test_quantized_tensors_are_not_made_larger(checkpoint: Make, tmp_path: Path) -> None:
+def test_quantized_tensors_are_not_made_larger(
+    checkpoint: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     oracle = checkpoint("qwen3-wide", partial(save, "qwen3-wide"))
     source = save_gguf(oracle, tmp_path / "a.gguf", lambda n: Type.Q4_0 if "ffn" in n else Type.F32).path
     types = types_of(run(source, tmp_path / "b.gguf", "q8_0"))
     assert types["blk.0.ffn_up.weight"] == "Q4_0"
+    assert "tensors stay q4_0, as q8_0 would take more room and hold no more" in caplog.text
     assert types["blk.0.attn_q.weight"] == "Q8_0"
     assert set(types_of(run(source, tmp_path / "c.gguf", "f16")).values()) == {"F16", "F32"}
 

@@ -40,6 +40,7 @@ def write(job: Job, label: str | None) -> int:
     )
     types = {part.name: mixture.type_of(part.name, part.shape, part.qtype) for part in parts}
     _warn_of_losses(job.checkpoint.path, parts, types)
+    _tell_what_stays(job.checkpoint.path, parts, types, mixture)
     tensors = [job.tensor(part, types[part.name]) for part in parts]
     file_type = mixture.file_type()
     metadata = _copied(job.checkpoint.path) if job.checkpoint.format == "gguf" else _described(job, arch)
@@ -126,6 +127,23 @@ def _frequencies(divisors: tuple[float, ...]) -> Part:
     values = np.array(divisors, dtype="<f4")
     weight = Weight("rope_freqs.weight", values.view(np.uint8), QType.F32, values.shape)
     return Part(weight.name, weight.qtype, weight.shape, lambda: (weight,))
+
+
+def _tell_what_stays(path: Path, parts: list[Part], types: dict[str, QType], mixture: Mixture) -> None:
+    """What was asked for would take more room and hold no more."""
+    stays: Counter[tuple[str, str]] = Counter()
+    for part in parts if mixture.label is not None else ():
+        target = types[part.name]
+        if (
+            not target.is_float
+            and target is part.qtype
+            and (wanted := mixture.wanted(part.name, part.shape[-1])) != target
+        ):
+            stays[target.label, wanted.label] += 1
+    for (label, wanted_label), n in stays.items():
+        logger.warning(
+            "%s: %d tensors stay %s, as %s would take more room and hold no more", path.name, n, label, wanted_label
+        )
 
 
 def _warn_of_losses(path: Path, parts: list[Part], types: dict[str, QType]) -> None:

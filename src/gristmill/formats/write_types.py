@@ -50,9 +50,13 @@ class Mixture:
             return _as_it_is(stored, shape[-1])
         if stored is QType.MXFP4 and self.label in ("f16", "bf16"):
             return stored
-        wanted = _fitting(self._wanted(name), shape[-1])
+        wanted = self.wanted(name, shape[-1])
         keeps = not stored.is_float and not stored.scales_apart and not wanted.is_float
         return stored if keeps and _bits(stored) <= _bits(wanted) else wanted
+
+    def wanted(self, name: str, cols: int) -> QType:
+        """What a float matrix of that name becomes. Where label is not None."""
+        return _fitting(self._wanted(name), cols)
 
     def _wanted(self, name: str) -> QType:
         assert self.label is not None
