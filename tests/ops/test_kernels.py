@@ -28,7 +28,13 @@ K_TYPES = (QType.Q2_K, QType.Q3_K, QType.Q4_K, QType.Q5_K, QType.Q6_K, QType.IQ4
 SUPER = (*K_TYPES, *GRIDS, *TERNARY)  # scales of scales
 OFFSETS = (QType.Q4_1, QType.Q5_1)
 SCALES = (QType.Q8_0, QType.Q4_0, QType.Q5_0, QType.IQ4_NL, *OFFSETS, QType.Q8_GROUPS)  # that tiles round
-SHORT_SUMS = (QType.Q4_K, QType.Q5_K, QType.Q6_K, QType.IQ4_XS, *GRIDS)  # of products, rounded to 16 bits
+SHORT_SUMS = (
+    QType.Q4_K,
+    QType.Q5_K,
+    QType.Q6_K,
+    QType.IQ4_XS,
+    *GRIDS[2:],
+)  # of products, rounded to 16 bits: not IQ1's
 NORMED = (*((q,) for q in QType), (QType.Q4_K, QType.Q6_K), (QType.Q8_0, QType.F32), (QType.F16, QType.Q4_0))
 
 

@@ -39,8 +39,7 @@ def write(job: Job, label: str | None) -> int:
         label, config.n_layers, config.tied_head, config.moe is not None, config.n_kv_heads < config.n_heads
     )
     types = {part.name: mixture.type_of(part.name, part.shape, part.qtype) for part in parts}
-    _warn_of_losses(job.checkpoint.path, parts, types)
-    _tell_what_stays(job.checkpoint.path, parts, types, mixture)
+    _tell_of_types(job.checkpoint.path, parts, types, mixture)
     tensors = [job.tensor(part, types[part.name]) for part in parts]
     file_type = mixture.file_type()
     metadata = _copied(job.checkpoint.path) if job.checkpoint.format == "gguf" else _described(job, arch)
@@ -129,31 +128,20 @@ def _frequencies(divisors: tuple[float, ...]) -> Part:
     return Part(weight.name, weight.qtype, weight.shape, lambda: (weight,))
 
 
-def _tell_what_stays(path: Path, parts: list[Part], types: dict[str, QType], mixture: Mixture) -> None:
-    """What was asked for would take more room and hold no more."""
-    stays: Counter[tuple[str, str]] = Counter()
-    for part in parts if mixture.label is not None else ():
-        target = types[part.name]
-        if (
-            not target.is_float
-            and target is part.qtype
-            and (wanted := mixture.wanted(part.name, part.shape[-1])) != target
-        ):
-            stays[target.label, wanted.label] += 1
-    for (label, wanted_label), n in stays.items():
-        logger.warning(
-            "%s: %d tensors stay %s, as %s would take more room and hold no more", path.name, n, label, wanted_label
-        )
-
-
-def _warn_of_losses(path: Path, parts: list[Part], types: dict[str, QType]) -> None:
-    """Numbers that are rounded a second time are worse than those of a file made from the original."""
+def _tell_of_types(path: Path, parts: list[Part], types: dict[str, QType], mixture: Mixture) -> None:
+    """Numbers that are rounded a second time are worse than those of a file made from the original, and what has fewer
+    bits than were asked for stays as it is."""
     again: Counter[tuple[str, str]] = Counter()
+    stays: Counter[tuple[str, str]] = Counter()
     for part in parts:
         target = types[part.name]
         stored = QType.MXFP4 if part.qtype is QType.MXFP4_SPLIT else part.qtype
-        if not stored.is_float and not target.is_float and target is not stored:
+        if stored.is_float or target.is_float:
+            continue
+        if target is not stored:
             again[stored.label, target.label] += 1
+        elif mixture.label is not None and (wanted := mixture.wanted(part.name, part.shape[-1])) is not stored:
+            stays[stored.label, wanted.label] += 1
     for (before, after), n in again.items():
         logger.warning(
             "%s: %d tensors go from %s to %s and lose twice; converted from the original model they would lose once",
@@ -162,3 +150,5 @@ def _warn_of_losses(path: Path, parts: list[Part], types: dict[str, QType]) -> N
             before,
             after,
         )
+    for (kept, asked), n in stays.items():
+        logger.warning("%s: %d tensors stay %s, as %s would take more room and hold no more", path.name, n, kept, asked)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from gristmill.formats import grid_blocks
 from gristmill.formats.qtypes import QType
 
 _Bytes = NDArray[np.uint8]
@@ -17,11 +16,6 @@ _Floats = NDArray[np.float32]
 
 _IQ4_VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 _FP4_DOUBLED = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)  # e2m1 times two; ggml's code 8 is +0
-
-
-def decode_blocks(qtype: QType, blocks: _Bytes) -> _Floats:
-    """float32 [N, block_size] of N blocks of a type that keeps its scales inside."""
-    return _DECODERS[qtype](blocks)
 
 
 def decode_split_mxfp4(blocks: _Bytes, scales: _Bytes) -> _Floats:
@@ -34,7 +28,7 @@ def decode_split_mxfp4(blocks: _Bytes, scales: _Bytes) -> _Floats:
     return _e8m0_half(scales)[:, None] * values[pairs.reshape(-1, 32)]
 
 
-def _half(blocks: _Bytes, at: int) -> _Floats:
+def half(blocks: _Bytes, at: int) -> _Floats:
     """The float16 at byte `at` of each block, [N, 1]."""
     return np.ascontiguousarray(blocks[:, at : at + 2]).view("<f2").astype(np.float32)
 
@@ -64,11 +58,11 @@ def _e8m0_half(scales: _Bytes) -> _Floats:
 
 
 def _q4_0(b: _Bytes) -> _Floats:
-    return _half(b, 0) * (_floats(_nibbles(b[:, 2:]).reshape(-1, 32)) - 8)
+    return half(b, 0) * (_floats(_nibbles(b[:, 2:]).reshape(-1, 32)) - 8)
 
 
 def _q4_1(b: _Bytes) -> _Floats:
-    return _half(b, 0) * _floats(_nibbles(b[:, 4:]).reshape(-1, 32)) + _half(b, 2)
+    return half(b, 0) * _floats(_nibbles(b[:, 4:]).reshape(-1, 32)) + half(b, 2)
 
 
 def _five_bits(high: _Bytes, low: _Bytes) -> _Floats:
@@ -78,15 +72,15 @@ def _five_bits(high: _Bytes, low: _Bytes) -> _Floats:
 
 
 def _q5_0(b: _Bytes) -> _Floats:
-    return _half(b, 0) * (_five_bits(b[:, 2:6], b[:, 6:]) - 16)
+    return half(b, 0) * (_five_bits(b[:, 2:6], b[:, 6:]) - 16)
 
 
 def _q5_1(b: _Bytes) -> _Floats:
-    return _half(b, 0) * _five_bits(b[:, 4:8], b[:, 8:]) + _half(b, 2)
+    return half(b, 0) * _five_bits(b[:, 4:8], b[:, 8:]) + half(b, 2)
 
 
 def _q8_0(b: _Bytes) -> _Floats:
-    return _half(b, 0) * _floats(b[:, 2:].view(np.int8))
+    return half(b, 0) * _floats(b[:, 2:].view(np.int8))
 
 
 def _iq4(packed: _Bytes) -> _Floats:
@@ -95,14 +89,14 @@ def _iq4(packed: _Bytes) -> _Floats:
 
 
 def _iq4_nl(b: _Bytes) -> _Floats:
-    return _half(b, 0) * _iq4(b[:, 2:])
+    return half(b, 0) * _iq4(b[:, 2:])
 
 
 def _iq4_xs(b: _Bytes) -> _Floats:
     """d, high 2 bits of 8 scales[2], their low nibbles[4], nibbles[128]; a scale of 6 bits for 32 elements each."""
     low = np.stack((b[:, 4:8] & 15, b[:, 4:8] >> 4), axis=2).reshape(-1, 8)
     high = np.stack([b[:, 2:4] >> shift & 3 for shift in (0, 2, 4, 6)], axis=2).reshape(-1, 8)
-    scale = _half(b, 0) * (_floats(low | high << 4) - 32)
+    scale = half(b, 0) * (_floats(low | high << 4) - 32)
     return (scale[:, :, None] * _iq4(b[:, 8:].reshape(-1, 16)).reshape(-1, 8, 32)).reshape(-1, 256)
 
 
@@ -112,8 +106,8 @@ def _mxfp4(b: _Bytes) -> _Floats:
 
 def _q2_k(b: _Bytes) -> _Floats:
     """scales[16] (low nibble scale, high nibble minimum, of 16 elements each), 2-bit codes[64], d, dmin."""
-    scale = _half(b, 80) * _floats(b[:, :16] & 15)
-    minimum = _half(b, 82) * _floats(b[:, :16] >> 4)
+    scale = half(b, 80) * _floats(b[:, :16] & 15)
+    minimum = half(b, 82) * _floats(b[:, :16] >> 4)
     codes = _pairs_of_bits(b[:, 16:80].reshape(-1, 32)).reshape(-1, 16, 16)
     return (scale[:, :, None] * _floats(codes) - minimum[:, :, None]).reshape(-1, 256)
 
@@ -123,7 +117,7 @@ def _q3_k(b: _Bytes) -> _Floats:
     packed = b[:, 96:108]
     low = _nibbles(packed[:, :8]).reshape(-1, 16)
     high = _pairs_of_bits(packed[:, 8:]).reshape(-1, 16)
-    scale = _half(b, 108) * (_floats(low | high << 4) - 32)
+    scale = half(b, 108) * (_floats(low | high << 4) - 32)
     codes = _pairs_of_bits(b[:, 32:96].reshape(-1, 32)).reshape(-1, 256)
     above = _bit_planes(b[:, :32]).reshape(-1, 256)
     values = _floats(codes | above << 2) - 4
@@ -141,8 +135,8 @@ def _scales_and_minimums(packed: _Bytes) -> tuple[_Bytes, _Bytes]:
 def _with_minimums(b: _Bytes, codes: _Bytes) -> _Floats:
     """d, dmin, scales[12] at the front of Q4_K and Q5_K, applied to codes [N, 256] in runs of 32."""
     scales, minimums = _scales_and_minimums(b[:, 4:16])
-    scale = (_half(b, 0) * _floats(scales))[:, :, None]
-    minimum = (_half(b, 2) * _floats(minimums))[:, :, None]
+    scale = (half(b, 0) * _floats(scales))[:, :, None]
+    minimum = (half(b, 2) * _floats(minimums))[:, :, None]
     return (scale * _floats(codes.reshape(-1, 8, 32)) - minimum).reshape(-1, 256)
 
 
@@ -160,12 +154,12 @@ def _q6_k(b: _Bytes) -> _Floats:
     """low nibbles[128], high 2 bits[64], int8 scales[16] for 16 elements each, d."""
     low = _nibbles(b[:, :128].reshape(-1, 64)).reshape(-1, 256)
     high = _pairs_of_bits(b[:, 128:192].reshape(-1, 32)).reshape(-1, 256)
-    scale = _half(b, 208) * _floats(b[:, 192:208].view(np.int8))
+    scale = half(b, 208) * _floats(b[:, 192:208].view(np.int8))
     values = _floats(low | high << 4) - 32
     return (scale[:, :, None] * values.reshape(-1, 16, 16)).reshape(-1, 256)
 
 
-_DECODERS = {
+DECODERS = {
     QType.Q4_0: _q4_0,
     QType.Q4_1: _q4_1,
     QType.Q5_0: _q5_0,
@@ -176,15 +170,6 @@ _DECODERS = {
     QType.Q4_K: _q4_k,
     QType.Q5_K: _q5_k,
     QType.Q6_K: _q6_k,
-    QType.IQ1_S: grid_blocks.iq1_s,
-    QType.IQ1_M: grid_blocks.iq1_m,
-    QType.IQ2_XXS: grid_blocks.iq2_xxs,
-    QType.IQ2_XS: grid_blocks.iq2_xs,
-    QType.IQ2_S: grid_blocks.iq2_s,
-    QType.IQ3_XXS: grid_blocks.iq3_xxs,
-    QType.IQ3_S: grid_blocks.iq3_s,
-    QType.TQ1_0: grid_blocks.tq1_0,
-    QType.TQ2_0: grid_blocks.tq2_0,
     QType.IQ4_NL: _iq4_nl,
     QType.IQ4_XS: _iq4_xs,
     QType.MXFP4: _mxfp4,

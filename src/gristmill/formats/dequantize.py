@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gristmill.formats.blocks import decode_blocks, decode_split_mxfp4
+from gristmill.formats import blocks as plain_blocks
+from gristmill.formats import grid_blocks
+from gristmill.formats.blocks import decode_split_mxfp4
 from gristmill.formats.checkpoint import Weight
 from gristmill.formats.qtypes import QType
 
+_DECODERS = plain_blocks.DECODERS | grid_blocks.DECODERS
 _CHUNK_ELEMENTS = 1 << 21  # bounds the temporaries to tens of MB whatever the tensor's size
 
 
@@ -64,5 +67,5 @@ def _decode(qtype: QType, data: NDArray[np.uint8], scales: NDArray[Any] | None) 
             assert scales is not None, "MXFP4_SPLIT keeps its scales apart"
             values[i : i + step] = decode_split_mxfp4(blocks[i : i + step], scales.reshape(-1)[i : i + step])
         else:
-            values[i : i + step] = decode_blocks(qtype, blocks[i : i + step])
+            values[i : i + step] = _DECODERS[qtype](blocks[i : i + step])
     return values.reshape(-1)
