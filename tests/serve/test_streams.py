@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import socket
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -67,6 +68,18 @@ def test_a_server_that_has_only_asgis_way_streams_the_same(running: Running, pat
     kinds, texts = told(by_uvicorn.text)
     assert (kinds, texts) == told(by_asgi.text)
     assert max(map(len, texts.values())) >= 20
+
+
+@pytest.mark.parametrize("path", list(ASKED))
+def test_a_text_with_line_ends_of_unicode_stays_in_the_lines_of_its_events(
+    says: Callable[..., Running], path: str
+) -> None:
+    said = "a\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029é"
+    body = {name: value for name, value in ASKED[path].items() if name not in ("n", "echo")}
+    with says(said).http.stream("POST", path, json=body) as response:
+        lines = [line for line in response.iter_lines() if line]  # httpx ends a line where str.splitlines does
+    assert all(re.match(r"(event|data): ", line) for line in lines), lines
+    assert said in told("\n".join(lines))[1].values()
 
 
 def connected(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import re
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
@@ -27,12 +28,16 @@ _SMALL = 64 << 10  # bytes that take less to parse than to hand to another threa
 _PIECE = 1 << 15  # of a list: some milliseconds to write
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+_LINE_ENDS: Final = re.compile("[\x85\u2028\u2029]")
+"""Those that JSON lets stand as they are: many clients split a stream of events at every line end of Unicode."""
 
 M = TypeVar("M", bound=BaseModel)
 
 
 def dumps(value: object) -> bytes:
-    return _encode(value).encode()
+    """Of one line, whatever a client takes as a line's end."""
+    text = _encode(value)
+    return (text if text.isascii() else _LINE_ENDS.sub(lambda end: f"\\u{ord(end[0]):04x}", text)).encode()
 
 
 def dumps_long(value: dict[str, Any]) -> bytes:
