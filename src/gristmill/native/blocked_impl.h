@@ -447,9 +447,10 @@ struct BlockedVisit {
     else clear<P, C>(acc);
     // Asks for so much of the stream, some KiB beyond p.
     auto ask_beyond = [&](const uint8_t* p, auto bytes) __attribute__((always_inline)) {
-      constexpr bool kNear = kSmall<T> || C > 1 || T::kWhole;  // others lose by it
+      constexpr bool kNear = kSmall<T> || C > 1 || T::kWhole || !kForeseen;  // others lose by it
       constexpr int kAhead = T::kQuantBytes == 512 ? kAheadAsItLies : kAheadTakenApart;
       if (kStreamsWait == Wait::Second || (kNear && kStreamsWait == Wait::First)) ask_for_stream<bytes, kAhead>(p);
+      else if (!kForeseen && C <= 2) ask_for<bytes, 0>(p, kAheadOfStream);
       else if (T::kAsk && (C > 2 || kStreamsWait != Wait::Nowhere)) ask_for<bytes, 2>(p, kAheadUnpacked);
     };
     auto ask = [&]() __attribute__((always_inline)) {

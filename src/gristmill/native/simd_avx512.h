@@ -16,6 +16,7 @@ constexpr int kVectorBytes = 64;  // of a register
 constexpr int kIntTile = 16, kFloatTile = 24, kFloatColumns = 6;  // accumulators of a tile
 constexpr int kUnpackedTile = 24;  // of floats where words are taken apart
 constexpr bool kSplitSums = true;  // few outputs have two sums each: products wait less for one another
+constexpr bool kForeseen = true;  // bytes that meet one column are read in an order that processors foresee
 constexpr int kAttentionRows = 12, kAttentionAccumulators = 24;
 
 using F = __m512;
