@@ -234,6 +234,13 @@ GRISTMILL_INLINE void dot_step(const uint8_t* q, int stride, const uint8_t*& sca
     dot_set<T, set_at<T>(i)>(q, stride, a, sum);
     if constexpr (kStream<P, C> && i % 2 >= int(T::kPairs)) in_order(q);
   };
+  if constexpr (T::kHalves && !T::kDear && kVectorBytes < 64) {
+    // A half after the other, where registers do not hold the sums of both.
+    dot_set<T, 0>(q, stride, a, even), dot_set<T, 1>(q, stride, a, even), dot_set<T, 2>(q, stride, a, even);
+    dot_set<T, 3>(q, stride, a, even), dot_set<T, 4>(q, stride, a, odd), dot_set<T, 5>(q, stride, a, odd);
+    dot_set<T, 6>(q, stride, a, odd), dot_set<T, 7>(q, stride, a, odd);
+    return;
+  }
   dot(Index<0>(), even), dot(Index<1>(), odd), dot(Index<2>(), even), dot(Index<3>(), odd);
   dot(Index<4>(), even), dot(Index<5>(), odd), dot(Index<6>(), even), dot(Index<7>(), odd);
   if constexpr (kStream<P, C>) in_order(scales);
