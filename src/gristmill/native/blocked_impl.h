@@ -134,7 +134,7 @@ GRISTMILL_INLINE void scale_columns(const A& a, F (&acc)[P][C]) {
 
 // total += first * scale + second * the second scale of each panel.
 template <class T, int P, int C>
-GRISTMILL_INLINE void add_pair(const I (&first)[P][C], const I (&second)[P][C], const I (&scale)[P], I (&total)[P][C]) {
+GRISTMILL_INLINE void add_pair(const I (&first)[P][C], const I (&second)[P][C], const I (&scale)[P], I (*total)[C]) {
 #pragma GCC unroll 8
   for (int p = 0; p < P; p++)
 #pragma GCC unroll 8
@@ -275,7 +275,13 @@ GRISTMILL_INLINE void block_step(const uint8_t* q, int stride, const uint8_t* sc
 // total += one step of a K type whose halves have scales of their own: they are a pair.
 template <class T, int P, int C, class A>
 GRISTMILL_INLINE void block_halves(const uint8_t* q, int stride, const uint8_t* scales, const A& a,
-                                   I (&total)[P][C]) {
+                                   I (*total)[C]) {
+  if constexpr (P > 1 && P * C > 2 && !kForeseen) {  // registers hold the sums of two outputs, and no order is lost
+    constexpr int kFirst = P / 2;
+    block_halves<T, kFirst, C>(q, stride, scales, a, total);
+    block_halves<T, P - kFirst, C>(q + 64 * kFirst, stride, scales + T::kScaleBytes * kFirst, a, total + kFirst);
+    return;
+  }
   I first[P][C], second[P][C], scale[P];
   start_half<T, 0, P, C>(a, first);
   start_half<T, 1, P, C>(a, second);
