@@ -97,13 +97,13 @@ def llama_batched(job: Job) -> dict[str, float]:
     command = [str(job.llama_bin / "llama-batched-bench"), "-m", str(job.model), "-t", str(job.threads)]
     command += ["-c", str(context), *sizes, "-ctk", job.kv_type, "-ctv", job.kv_type, "--output-format", "jsonl"]
     rows = [json.loads(line) for line in run(command).stdout.splitlines() if line.startswith("{")]
-    return {_batch_label(row["pl"]): row["speed_tg"] for row in rows}
+    return {batch_label(row["pl"]): row["speed_tg"] for row in rows}
 
 
 def gristmill_batched(job: Job) -> dict[str, float]:
     sizes = ("-p", 0, "-n", BATCH_TOKENS, "-d", BATCH_DEPTH, "-b", ",".join(map(str, job.batches)))
     rows = bench_model(job.gristmill, *sizes, "-r", 1, *_common(job), "-t", job.threads)
-    return {_batch_label(row["batch"]): row["tokens_per_s"] for row in rows}
+    return {batch_label(row["batch"]): row["tokens_per_s"] for row in rows}
 
 
 def run_twice(command: list[str]) -> Run:
@@ -146,7 +146,7 @@ def _context(job: Job) -> int:
     return max(job.n_prompt, job.n_generate) + 64
 
 
-def _batch_label(n: int) -> str:
+def batch_label(n: int) -> str:
     return f"generate, batch {n} tok/s"
 
 

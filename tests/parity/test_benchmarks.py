@@ -94,6 +94,40 @@ def test_comparison_of_chosen_parts(programs: Path) -> None:
     assert "'speed' is not one of prompt, generate, batch, deep, start" in failed.value.stderr
 
 
+def test_comparison_with_ik_llama(tmp_path: Path) -> None:
+    """The better of weights as they are and repacked, each measure by itself, out of the logs of three programs."""
+
+    def either(plain: str, repacked: str) -> str:
+        return f'case "$*" in *"-rtr 0"*) {plain};; *-rtr*) {repacked};; *) {plain};; esac'
+
+    def line(sequences: int, speed: float) -> str:
+        return f"echo '| 16 | 32 | {sequences:4} | 768 | 0.100 | 160.00 | 5.000 | {speed:8.2f} | 5.1 | 9.0 |'"
+
+    fakes(tmp_path)
+    program(tmp_path / "llama-bench", either(printing([{"avg_ts": 100.0}]), printing([{"avg_ts": 60.0}])))
+    header = "echo '| PP | TG | B | N_KV | T_PP s | S_PP t/s | T_TG s | S_TG t/s | T s | S t/s |'"
+    batches = (
+        f"{header}; {line(4, 40)}; {line(8, 30)}; {line(16, 9)}",
+        f"{line(4, 7)}; {line(8, 80)}; {line(16, 160)}",
+    )
+    program(tmp_path / "llama-batched-bench", either(*batches))
+    rows = [{"n_kv": at, "speed_pp": pp, "speed_tg": 100.0} for at, pp in ((0, 900.0), (4096, 100.0), (4608, 900.0))]
+    program(tmp_path / "llama-sweep-bench", "{ " + "; ".join(map(printing, rows)) + "; } >&2")
+    common = ("a.gguf", "--ik-bin", tmp_path, "--gristmill", tmp_path / "gristmill", "--rounds", 1)
+    found = json.loads(run("compare_ik_llama.py", *common, "--json"))["rows"]
+    assert {row["measure"]: row["ik_llama_cpp"] for row in found} == {
+        "prompt tok/s": 100.0,
+        "generate tok/s": 100.0,
+        **{f"generate, batch {n} tok/s": 10.0 * n for n in (4, 8, 16)},
+        "prompt at 4096 tok/s": 100.0,
+        "generate at 4096 tok/s": 100.0,
+    }
+    assert {row["better"] for row in found} == {2.0}
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        run("compare_ik_llama.py", *common, "--parts", "deep", "--depth", 4000)
+    assert "no row of 4000 tokens: take a multiple of 512" in failed.value.stderr
+
+
 def test_comparison_with_llama2c(programs: Path) -> None:
     """`run` is given version 0 and `runq` version 2, with as many threads as gristmill."""
     run("random_model.py", "llama2c-15m", "--type", "f32", "-o", programs / "plain.bin")
