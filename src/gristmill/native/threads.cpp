@@ -1,5 +1,7 @@
 #include "threads.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 
 #if defined(__x86_64__)
@@ -36,13 +38,30 @@ void Courtesy::begin_anew() {
   next_ = Clock::now() + pause_;
 }
 
+// How often the system has taken this thread's core while it had work to do; also where it gave way.
+static long times_taken() {
+#if defined(RUSAGE_THREAD)
+  rusage usage;
+  return getrusage(RUSAGE_THREAD, &usage) ? 0 : usage.ru_nivcsw;
+#else
+  return 0;
+#endif
+}
+
 void Courtesy::give_way() {
-  auto before = Clock::now();
+  const auto before = Clock::now();
+  if (const long n_taken = times_taken(); n_taken != n_taken_) {
+    n_taken_ = n_taken, next_ = before + kTurn;
+    return;
+  }
   std::this_thread::yield();
-  auto now = Clock::now();
-  auto waited = now - before;
-  pause_ = waited < kNobody ? std::min(2 * pause_, kLast) : kFirst;
-  next_ = now + pause_ + (waited < kNobody ? Clock::duration(0) : kKeepsPerWait * waited);
+  const auto now = Clock::now();
+  const auto waited = now - before;
+  if (waited < kNobody) {
+    pause_ = std::min(2 * pause_, kLast), next_ = now + pause_;
+  } else {
+    n_taken_ = times_taken(), pause_ = kFirst, next_ = now + kFirst + waited * 3 / 4;
+  }
 }
 
 int ThreadPool::Part::size() const {

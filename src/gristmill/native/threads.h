@@ -14,7 +14,8 @@ namespace gristmill {
 
 // When a thread lets others have its core that wait for it, which is a moment of its choice: where the system takes the core,
 // it is in the middle of something that all threads then wait for. To ask takes 2 us, so it is done more and more seldom
-// where nobody waited, and long not again where somebody kept the core, lest a busy neighbour gets most of it.
+// where nobody waited. After a wait, chosen or not, the core is kept for less than a turn of the system's: so that the next
+// wait is chosen, and a busy neighbour gets little more than its half.
 class Courtesy {
  public:
   void begin_anew();
@@ -24,10 +25,10 @@ class Courtesy {
  private:
   using Clock = std::chrono::steady_clock;
   static constexpr Clock::duration kFirst = std::chrono::microseconds(200), kLast = 16 * kFirst,
-                                   kNobody = std::chrono::microseconds(15);
-  static constexpr int kKeepsPerWait = 16;
+                                   kNobody = std::chrono::microseconds(15), kTurn = std::chrono::microseconds(2500);
   Clock::duration pause_ = kFirst;
   Clock::time_point next_;
+  long n_taken_ = 0;  // how often the system had taken the core when that was last looked at
 };
 
 class ThreadPool {
