@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from compare_llama_cpp import BATCH_DEPTH, BATCH_TOKENS, Job, batch_label, gristmill_batched, gristmill_bench, numbers
-from side_by_side import Part, Run, as_json, compare, own_command, run, table
+from compare_llama_cpp import BATCH_DEPTH, BATCH_TOKENS, Job, add_sizes, batch_label, gristmill_batched, gristmill_bench
+from side_by_side import Part, Run, as_json, compare, run, table
 
 PROMPT, GENERATE = "prompt tok/s", "generate tok/s"
 
@@ -55,12 +54,13 @@ def ik_batched(job: Job) -> dict[str, float]:
     command += ["-c", str(max(job.batches) * (BATCH_DEPTH + BATCH_TOKENS) + 64)]
     found: dict[str, float] = {}
     for repack in ([], ["-rtr"]):
-        finished = run([*command, *repack])
-        for line in _printed(finished):
+        for line in _printed(run([*command, *repack])):
             cells = [cell.strip() for cell in line.strip("|").split("|")]
             if line.startswith("|") and cells[0].isdigit():
                 label = batch_label(int(cells[2]))
                 found[label] = max(found.get(label, 0), float(cells[7]))
+    if missing := [n for n in job.batches if batch_label(n) not in found]:
+        raise RuntimeError(f"llama-batched-bench printed no row of {missing[0]} sequences: {shlex.join(command)}")
     return found
 
 
@@ -70,8 +70,7 @@ def ik_deep(job: Job) -> dict[str, float]:
     command += ["-c", str(job.depth + 2 * job.n_prompt), "--output-format", "jsonl"]
     found = []
     for repack in ([], ["-rtr"]):
-        finished = run([*command, *repack])
-        rows = [json.loads(line) for line in _printed(finished) if line.startswith("{")]
+        rows = [json.loads(line) for line in _printed(run([*command, *repack])) if line.startswith("{")]
         found += [row for row in rows if row["n_kv"] == job.depth]
     if not found:
         raise RuntimeError(f"llama-sweep-bench printed no row of {job.depth} tokens: take a multiple of {job.n_prompt}")
@@ -97,15 +96,7 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("--ik-bin", type=Path, required=True, help="folder of ik_llama.cpp's programs")
     parser.add_argument("--parts", default="prompt,generate,batch,deep", help="of prompt,generate,batch,deep")
-    parser.add_argument("--gristmill", default=own_command(), help="command [default: this Python's own]")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("-p", "--prompt", type=int, default=512)
-    parser.add_argument("-n", "--generate", type=int, default=64)
-    parser.add_argument("-d", "--depth", type=int, default=4096, help="tokens in the cache before the deep part")
-    parser.add_argument("-b", "--batch", type=numbers(1), default=(4, 8, 16), help="sequences generating at once")
-    parser.add_argument("--kv-type", default="f16", choices=["f16", "f32", "q8_0"])
-    parser.add_argument("--json", action="store_true")
+    add_sizes(parser)
     args = parser.parse_args()
     sizes = (args.threads, args.prompt, args.generate, args.depth, args.batch, args.kv_type, 0)
     job = Job(args.model, args.ik_bin, tuple(shlex.split(args.gristmill)), *sizes)

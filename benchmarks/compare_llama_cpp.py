@@ -168,13 +168,8 @@ def numbers(low: int) -> Callable[[str], tuple[int, ...]]:
     return parse
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", type=Path)
-    parser.add_argument("--llama-bin", type=Path, required=True, help="folder of llama.cpp's programs")
-    parser.add_argument(
-        "--parts", default="prompt,generate,batch,start", help="of prompt,generate,batch,deep,start,rested; all"
-    )
+def add_sizes(parser: argparse.ArgumentParser) -> None:
+    """Options of whichever engine gristmill is compared with."""
     parser.add_argument("--gristmill", default=own_command(), help="command [default: this Python's own]")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--rounds", type=int, default=3)
@@ -183,8 +178,18 @@ def main() -> None:
     parser.add_argument("-d", "--depth", type=int, default=4096, help="tokens in the cache before the deep parts")
     parser.add_argument("-b", "--batch", type=numbers(1), default=(4, 8, 16), help="sequences generating at once")
     parser.add_argument("--kv-type", default="f16", choices=["f16", "f32", "q8_0"])
-    parser.add_argument("--rest", type=float, default=15, help="seconds before each of rested's starts")
     parser.add_argument("--json", action="store_true")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--llama-bin", type=Path, required=True, help="folder of llama.cpp's programs")
+    parser.add_argument(
+        "--parts", default="prompt,generate,batch,start", help="of prompt,generate,batch,deep,start,rested; all"
+    )
+    add_sizes(parser)
+    parser.add_argument("--rest", type=float, default=15, help="seconds before each of rested's starts")
     args = parser.parse_args()
     sizes = (args.threads, args.prompt, args.generate, args.depth, args.batch, args.kv_type, args.rest)
     job = Job(args.model, args.llama_bin, tuple(shlex.split(args.gristmill)), *sizes)

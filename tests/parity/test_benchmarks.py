@@ -126,6 +126,9 @@ def test_comparison_with_ik_llama(tmp_path: Path) -> None:
     with pytest.raises(subprocess.CalledProcessError) as failed:
         run("compare_ik_llama.py", *common, "--parts", "deep", "--depth", 4000)
     assert "no row of 4000 tokens: take a multiple of 512" in failed.value.stderr
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        run("compare_ik_llama.py", *common, "--parts", "batch", "--batch", "4,32")
+    assert "no row of 32 sequences" in failed.value.stderr
 
 
 def test_comparison_with_llama2c(programs: Path) -> None:
