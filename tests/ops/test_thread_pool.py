@@ -49,3 +49,17 @@ def test_every_panel_is_multiplied_with_every_column(rows: int, columns: int, n_
     for _ in range(15):
         for sign in (np.float32(1), np.float32(-1)):  # what is left out still has the other sign
             assert np.array_equal(ops.linear(sign * x, packed), sign * expected)
+
+
+@pytest.mark.parametrize("before", [0, 1, 2])
+def test_what_is_left_of_a_loop_is_not_taken_for_that_of_one_65536_loops_later(before: int) -> None:
+    """Threads note which loop they took items of, by a number of 16 bits. Loops between hand out items one by one, so
+    that these notes stay."""
+    data = np.random.default_rng(0).normal(size=(4160, 64)).astype(np.float32)
+    ops = CpuOps(2, "auto")
+    packed = ops.put([Weight("w", data.reshape(-1).view(np.uint8), QType.F32, data.shape, None)])
+    x, rows, weight = np.ones((1, 64), np.float32), np.ones((2, 8192), np.float32), np.ones(8192, np.float32)
+    expected = ops.linear(x, packed)
+    for _ in range(65_536 - before):
+        ops.get(ops.rms_norm(rows, weight, 1e-5))
+    assert np.array_equal(ops.linear(-x, packed), -expected)

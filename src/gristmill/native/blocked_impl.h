@@ -29,16 +29,41 @@ struct StepActivations {
 template <int I>
 using Index = std::integral_constant<int, I>;
 
+// Has the compiler read what comes at p after what it has read so far: a stream that is read in exactly its order is fetched by
+// the processor itself nearly as fast as memory gives, and any other far slower. Where a set of a panel is two registers, gcc
+// needs more than a new name for p, and needs it after each panel.
+constexpr bool kPanelByPanel = Short::kUsed;
+GRISTMILL_INLINE void in_order(const uint8_t*& p) {
+  if constexpr (kPanelByPanel) asm volatile("" : "+r"(p));
+  else asm("" : "+r"(p));
+}
+
+// What is multiplied as a stream is read in exactly its order.
+template <int P, int C>
+constexpr bool kStream = P == kGroup && C <= 2;
+
 template <class T, int J, int P, int C, class A>
 GRISTMILL_INLINE void dot_set(const uint8_t* q, int stride, const A& a, I (&sum)[P][C]) {
+  auto dot = [&](I acc, U w, int c) __attribute__((always_inline)) {
+    return kSmall<T> ? i_dot4_small(acc, w, a.q(c) + 4 * J) : i_dot4(acc, w, a.q(c) + 4 * J);
+  };
+  if constexpr (kPanelByPanel && kStream<P, C>) {
+#pragma GCC unroll 8
+    for (int p = 0; p < P; p++) {
+      const U w = T::template set<J>(q + 64 * p, stride);
+      in_order(q);
+#pragma GCC unroll 8
+      for (int c = 0; c < C; c++) sum[p][c] = dot(sum[p][c], w, c);
+    }
+    return;
+  }
   U w[P];
 #pragma GCC unroll 8
   for (int p = 0; p < P; p++) w[p] = T::template set<J>(q + 64 * p, stride);
 #pragma GCC unroll 8
   for (int c = 0; c < C; c++)
 #pragma GCC unroll 8
-    for (int p = 0; p < P; p++)
-      sum[p][c] = kSmall<T> ? i_dot4_small(sum[p][c], w[p], a.q(c) + 4 * J) : i_dot4(sum[p][c], w[p], a.q(c) + 4 * J);
+    for (int p = 0; p < P; p++) sum[p][c] = dot(sum[p][c], w[p], c);
 }
 
 // What is added to the first (Half 0) and to the second of two sums of a K type before their last kShift bits go: one is
@@ -169,14 +194,6 @@ constexpr int set_at(int i) {
   return T::kPairs ? i / 2 + i % 2 * 4 : i;
 }
 
-// Has the compiler read what comes at p after what it has read so far (it need not, but does): a stream that is read in
-// exactly its order is fetched by the processor itself nearly as fast as memory gives, and any other far slower.
-GRISTMILL_INLINE void in_order(const uint8_t*& p) { asm("" : "+r"(p)); }
-
-// What is multiplied as a stream is read in exactly its order.
-template <int P, int C>
-constexpr bool kStream = P == kGroup && C <= 2;
-
 // How many sets' products of pairs, two of them by numbers of at most 127, fit 16 bits together: one, two, four or eight.
 template <class T>
 constexpr int sets_together() {
@@ -221,6 +238,22 @@ GRISTMILL_INLINE void dot_step_short(const uint8_t* q, int stride, const A& a, I
     if (T::kHalves && j >= 4) add_to(odd);
     else add_to(even);
   };
+  // Sets J and J + 4, which share bytes.
+  auto both = [&](auto j) __attribute__((always_inline)) {
+#pragma GCC unroll 8
+    for (int p = 0; p < P; p++) {
+      const U low = T::template set<j>(q + 64 * p, stride), high = T::template set<j + 4>(q + 64 * p, stride);
+      in_order(q);
+#pragma GCC unroll 8
+      for (int c = 0; c < C; c++) {
+        const I two = S::dot2(low, a.q(c) + 4 * j), others = S::dot2(high, a.q(c) + 4 * (j + 4));
+        sums[p][c] = S::add(2 * j % kTogether ? S::add(sums[p][c], two) : two, others);
+      }
+    }
+    if constexpr ((2 * j + 2) % kTogether == 0) add_to(even);
+  };
+  if constexpr (kStream<P, C> && T::kPairs && !T::kHalves && kTogether > 1)
+    return both(Index<0>()), both(Index<1>()), both(Index<2>()), both(Index<3>());
   one(Index<0>()), one(Index<1>()), one(Index<2>()), one(Index<3>());
   one(Index<4>()), one(Index<5>()), one(Index<6>()), one(Index<7>());
 }
@@ -463,7 +496,6 @@ struct BlockedVisit {
       constexpr bool kNear = kSmall<T> || C > 1 || T::kWhole || !kForeseen;  // others lose by it
       constexpr int kAhead = T::kQuantBytes == 512 ? kAheadAsItLies : kAheadTakenApart;
       if (kStreamsWait == Wait::Second || (kNear && kStreamsWait == Wait::First)) ask_for_stream<bytes, kAhead>(p);
-      else if (!kForeseen && C <= 2) ask_for<bytes, 0>(p, kAheadOfStream);
       else if (T::kAsk && (C > 2 || kStreamsWait != Wait::Nowhere)) ask_for<bytes, 2>(p, kAheadUnpacked);
     };
     auto ask = [&]() __attribute__((always_inline)) {

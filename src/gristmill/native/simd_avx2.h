@@ -23,7 +23,7 @@ constexpr int kWideColumns = 0;  // of a tile where taking quants apart is dear:
 constexpr int kManyColumns = 0;  // of a tile with many columns, where each step's sums become floats; 0: as of others
 constexpr int kDirectQ4 = 4, kDirectNibbles = 4, kDirectBits = 2, kDirectFar = 0;  // quantized_types.h: kDirect
 constexpr bool kSplitSums = false;  // few outputs have two sums each: products wait less for one another
-constexpr bool kForeseen = false;  // bytes that meet one column are read in an order that processors foresee
+constexpr bool kForeseen = false;  // gcc reads bytes that meet one column in an order that processors foresee
 constexpr int kAttentionRows = 4, kAttentionAccumulators = 4;
 constexpr bool kBf16Dot = false;
 

@@ -64,24 +64,7 @@ void Courtesy::give_way() {
   }
 }
 
-int ThreadPool::Part::size() const {
-  const uint64_t left = left_.load(std::memory_order_acquire);
-  return int(left >> 32) - int(uint32_t(left));
-}
-
-// Half of the items, at least one: the first or the last. False if there is none.
-bool ThreadPool::Part::take(bool first_ones, int& begin, int& end) {
-  uint64_t left = left_.load(std::memory_order_acquire), rest;
-  do {
-    const int first = int(uint32_t(left)), last = int(left >> 32), n = (last - first + 1) / 2;
-    if (first == last) return false;
-    begin = first_ones ? first : last - n, end = begin + n;
-    rest = first_ones ? pack(end, last) : pack(first, begin);
-  } while (!left_.compare_exchange_weak(left, rest, std::memory_order_acq_rel, std::memory_order_acquire));
-  return true;
-}
-
-ThreadPool::ThreadPool(int n_threads) : parts_(n_threads) {
+ThreadPool::ThreadPool(int n_threads) : seats_(n_threads) {
   for (int i = 1; i < n_threads; i++) workers_.emplace_back([this, i] { work(i); });
 }
 
@@ -94,39 +77,13 @@ ThreadPool::~ThreadPool() {
   for (auto& worker : workers_) worker.join();
 }
 
-void ThreadPool::take_items(int part) {
-  if (in_order_) {
-    for (int item; (item = next_item_.fetch_add(1, std::memory_order_relaxed)) < n_items_;) (*body_)(item, item + 1);
-    return;
-  }
-  do
-    for (int begin, end; parts_[part].take(true, begin, end);) (*body_)(begin, end);
-  while (take_over(part));
-}
-
-// Makes the last half of the longest part this thread's; false if nothing is left.
-bool ThreadPool::take_over(int part) {
-  for (;;) {
-    Part* longest = &parts_[part];
-    for (Part& other : parts_)
-      if (other.size() > longest->size()) longest = &other;
-    if (longest == &parts_[part]) return false;
-    int begin, end;
-    if (!longest->take(false, begin, end)) continue;
-    parts_[part].set(begin, end);
-    return true;
-  }
-}
-
 void ThreadPool::run(int n_items, const std::function<void(int)>& body) {
   loop(n_items, true, [&body](int item, int) { body(item); });
 }
 
 void ThreadPool::run_stretches(int n_items, const std::function<void(int, int)>& body) {
   if (workers_.empty()) return body(0, n_items);
-  const int n_parts = int(parts_.size());
-  for (int i = 0; i < n_parts; i++) parts_[i].set(int(int64_t(n_items) * i / n_parts), int(int64_t(n_items) * (i + 1) / n_parts));
-  loop(n_items, false, body);
+  loop(n_items, n_items >= kMostItems, body);
 }
 
 void ThreadPool::loop(int n_items, bool in_order, const std::function<void(int, int)>& body) {
@@ -138,23 +95,87 @@ void ThreadPool::loop(int n_items, bool in_order, const std::function<void(int, 
   in_order_ = in_order;
   body_ = &body;
   next_item_.store(0, std::memory_order_relaxed);
-  loop_.fetch_add(kNext | kOpen, std::memory_order_seq_cst);
+  const uint64_t number = loop_.load(std::memory_order_relaxed) / 2 + 1;
+  if (number % kLoops == 0)  // numbers repeat, and what a seat has may be of any loop since they last did
+    for (int part = 0; part < size(); part++) seats_[part].left.store(packed(all_of(part), number), std::memory_order_relaxed);
+  loop_.store(2 * number | kOpen, std::memory_order_seq_cst);
   if (n_sleeping_.load(std::memory_order_seq_cst) > 0) {
     std::lock_guard<std::mutex> lock(mutex_);
     wake_.notify_all();
   }
   if (all_made_.load(std::memory_order_relaxed) && caller_.courtesy.due()) caller_.courtesy.give_way();
-  take_items(leader_);
-  loop_.fetch_sub(kOpen, std::memory_order_acquire);
-  while (!spin_until([this] { return loop_.load(std::memory_order_acquire) % kOpen == 0; })) std::this_thread::yield();
+  take_items(leader_, number);
+  loop_.store(2 * number, std::memory_order_seq_cst);
+  while (!spin_until([this, number] { return !anyone_inside(number); })) std::this_thread::yield();
 }
 
-// Whether the caller is inside of this loop now; false if it has been closed.
-bool ThreadPool::enter(uint64_t number) {
-  uint64_t loop = loop_.load(std::memory_order_relaxed);
-  while ((loop & kOpen) && loop / kNext == number)
-    if (loop_.compare_exchange_weak(loop, loop + 1, std::memory_order_acquire, std::memory_order_relaxed)) return true;
+// Whether this thread is inside of the loop now; false if that has been closed. Either this sees that it is closed, or who
+// closed it sees this inside.
+bool ThreadPool::enter(int part, uint64_t number) {
+  seats_[part].inside.store(number, std::memory_order_seq_cst);
+  if (loop_.load(std::memory_order_seq_cst) == (2 * number | kOpen)) return true;
+  seats_[part].inside.store(kOutside, std::memory_order_release);
   return false;
+}
+
+bool ThreadPool::anyone_inside(uint64_t number) const {
+  auto inside = [number](const Seat& seat) { return seat.inside.load(std::memory_order_seq_cst) == number; };
+  return std::any_of(seats_.begin(), seats_.end(), inside);
+}
+
+void ThreadPool::take_items(int part, uint64_t number) {
+  if (in_order_) {
+    for (int item; (item = next_item_.fetch_add(1, std::memory_order_relaxed)) < n_items_;) (*body_)(item, item + 1);
+    return;
+  }
+  do
+    for (Stretch some; take(part, number, true, some);) (*body_)(some.begin, some.end);
+  while (take_over(part, number));
+}
+
+uint64_t ThreadPool::packed(Stretch items, uint64_t number) {
+  return number << 2 * kItemBits | uint64_t(items.end) << kItemBits | uint64_t(items.begin);
+}
+
+ThreadPool::Stretch ThreadPool::all_of(int part) const {
+  const int64_t n = n_items_;
+  return {int(n * part / size()), int(n * (part + 1) / size())};
+}
+
+// What a part has left in this loop: where its seat speaks of an earlier one, nobody has taken any of it.
+ThreadPool::Stretch ThreadPool::left_of(int part, uint64_t left, uint64_t number) const {
+  if (left >> 2 * kItemBits != number % kLoops) return all_of(part);
+  return {int(left % kMostItems), int((left >> kItemBits) % kMostItems)};
+}
+
+// Half of a part's items, at least one: the first or the last. False if there is none.
+bool ThreadPool::take(int part, uint64_t number, bool first_ones, Stretch& some) {
+  std::atomic<uint64_t>& left = seats_[part].left;
+  uint64_t before = left.load(std::memory_order_acquire), rest;
+  do {
+    const Stretch all = left_of(part, before, number);
+    const int n = (all.size() + 1) / 2;
+    if (n == 0) return false;
+    some = first_ones ? Stretch{all.begin, all.begin + n} : Stretch{all.end - n, all.end};
+    rest = packed(first_ones ? Stretch{some.end, all.end} : Stretch{all.begin, some.begin}, number);
+  } while (!left.compare_exchange_weak(before, rest, std::memory_order_acq_rel, std::memory_order_acquire));
+  return true;
+}
+
+// Makes the last half of the longest part this thread's; false if nothing is left.
+bool ThreadPool::take_over(int part, uint64_t number) {
+  for (;;) {
+    int longest = part, most = 0;
+    for (int other = 0; other < size(); other++) {
+      const int n = left_of(other, seats_[other].left.load(std::memory_order_acquire), number).size();
+      if (n > most) longest = other, most = n;
+    }
+    if (most == 0) return false;
+    Stretch some;
+    if (!take(longest, number, false, some)) continue;
+    seats_[part].left.store(packed(some, number), std::memory_order_release);
+    return true;
+  }
 }
 
 bool ThreadPool::take_lead(size_t& next) {
@@ -182,18 +203,18 @@ void ThreadPool::lead(size_t next, Member& member) {
 
 // Whether there may be something to help with.
 bool ThreadPool::needs(const Member& member) const {
-  return loop_.load(std::memory_order_seq_cst) / kNext != member.seen || lead_.load(std::memory_order_relaxed) != kTaken;
+  return loop_.load(std::memory_order_seq_cst) / 2 != member.seen || lead_.load(std::memory_order_relaxed) != kTaken;
 }
 
 // Goes on with the calls, or takes items of a loop that is new, if there is either.
 void ThreadPool::help(Member& member) {
   if (size_t next; take_lead(next)) lead(next, member);
-  uint64_t number = loop_.load(std::memory_order_acquire) / kNext;
+  uint64_t number = loop_.load(std::memory_order_acquire) / 2;
   if (number == member.seen) return;
   member.seen = number;
-  if (!enter(number)) return;
-  take_items(member.part);
-  loop_.fetch_sub(1, std::memory_order_release);
+  if (!enter(member.part, number)) return;
+  take_items(member.part, number);
+  seats_[member.part].inside.store(kOutside, std::memory_order_release);
 }
 
 void ThreadPool::run_calls(const std::vector<std::function<void()>>& calls) {
@@ -221,7 +242,8 @@ void ThreadPool::work(int part) {
     auto changed = [this, &self] { return stop_ || needs(self); };
     if (!spin_until(changed)) {
       // Others are still in it, and what comes next should find this thread awake.
-      if (loop_.load(std::memory_order_relaxed) % kNext) {
+      const uint64_t loop = loop_.load(std::memory_order_relaxed);
+      if (loop & kOpen || anyone_inside(loop / 2)) {
         std::this_thread::yield();
         continue;
       }

@@ -38,7 +38,7 @@ class ThreadPool {
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  int size() const { return static_cast<int>(workers_.size()) + 1; }
+  int size() const { return static_cast<int>(seats_.size()); }
 
   // Calls body(item) for every item in [0, n_items), on all threads, and returns when all are done.
   // Items are handed out one by one, so that a thread that the system took away delays only its own item, and one that
@@ -62,41 +62,49 @@ class ThreadPool {
     Courtesy courtesy = {};
   };
 
-  // Items begin .. end that nobody has taken. Its own thread takes the first ones, others the last, and none is taken twice.
-  class alignas(64) Part {
-   public:
-    void set(int begin, int end) { left_.store(pack(begin, end), std::memory_order_release); }
-    int size() const;
-    bool take(bool first_ones, int& begin, int& end);
-
-   private:
-    static uint64_t pack(int begin, int end) { return uint64_t(uint32_t(end)) << 32 | uint32_t(begin); }
-    std::atomic<uint64_t> left_{0};
+  // What a thread has of a loop, on lines that are its own: those that come, take items and go meet only where one takes
+  // another's. A processor that reads a line often reads its neighbour with it.
+  struct alignas(128) Seat {
+    std::atomic<uint64_t> inside{kOutside};  // the number of the loop that it takes items of
+    std::atomic<uint64_t> left{0};           // packed: what nobody has taken of its part, and of which loop
   };
+  static constexpr uint64_t kOutside = ~uint64_t(0);
+
+  // Items begin .. end.
+  struct Stretch {
+    int begin, end;
+    int size() const { return end - begin; }
+  };
+  static constexpr int kItemBits = 24, kMostItems = 1 << kItemBits, kLoops = 1 << 16;
+  static uint64_t packed(Stretch items, uint64_t number);
 
   void work(int part);
   bool needs(const Member& member) const;
   void help(Member& member);
   bool take_lead(size_t& next);
   void lead(size_t next, Member& member);
-  bool enter(uint64_t number);
+  bool enter(int part, uint64_t number);
+  bool anyone_inside(uint64_t number) const;
   void loop(int n_items, bool in_order, const std::function<void(int, int)>& body);
-  void take_items(int part);
-  bool take_over(int part);
+  void take_items(int part, uint64_t number);
+  Stretch all_of(int part) const;
+  Stretch left_of(int part, uint64_t left, uint64_t number) const;
+  bool take(int part, uint64_t number, bool first_ones, Stretch& some);
+  bool take_over(int part, uint64_t number);
 
   std::vector<std::thread> workers_;
   std::mutex mutex_;
   std::condition_variable wake_;
-  // The loop's number above kOpen, which is set while workers may enter it, and below it how many are inside.
-  static constexpr uint64_t kOpen = uint64_t(1) << 31, kNext = kOpen << 1;
+  std::vector<Seat> seats_;
 
-  // Each on a cache line of its own: some threads wait on one while others count on the next.
-  alignas(64) std::atomic<uint64_t> loop_{0};
-  alignas(64) std::atomic<int> next_item_{0};
-  alignas(64) std::atomic<int> n_sleeping_{0};
+  // Each on cache lines of its own: some threads wait on one while others count on the next. loop_: twice the loop's number,
+  // and kOpen while workers may enter it.
+  static constexpr uint64_t kOpen = 1;
+  alignas(128) std::atomic<uint64_t> loop_{0};
+  alignas(128) std::atomic<int> next_item_{0};
+  alignas(128) std::atomic<int> n_sleeping_{0};
   int n_items_ = 0;
-  bool in_order_ = true;  // items are taken one by one; otherwise from parts_
-  std::vector<Part> parts_;
+  bool in_order_ = true;  // items are taken one by one; otherwise each thread takes its part's
   const std::function<void(int, int)>* body_ = nullptr;
 
   // The next call, for whoever takes it; kTaken while somebody makes one and where there are none.
