@@ -5,6 +5,7 @@
 // window alone, whichever rows are computed beside it and however segments are divided between threads.
 #pragma once
 #include <algorithm>
+#include <numeric>
 #include <type_traits>
 
 #include "kernels_impl.h"
@@ -314,9 +315,10 @@ __attribute__((always_inline)) inline void value_steps(F (&acc)[R][V], const typ
                                                        const typename T::Number* p, int n, int v_dim) {
   constexpr int kStride = kScoreStride * int(sizeof(float) / sizeof(typename T::Number));
   constexpr int kBytes = V * kLanes * T::kStep * int(sizeof(typename T::Element));
-  const bool ask = kStreamsWait != Wait::Nowhere && R <= 4;
+  const bool ask = kStreamsWait != Wait::Nowhere && R <= 4, ask_next = !ask && R <= 2 && kStreamKeys < kKvBlock;
   for (int j = 0; j < n; j++, p += T::kStep, w += size_t(v_dim) * T::kStep) {
     if (ask) ask_for_stream<kBytes>(w);
+    else if (ask_next) ask_for<kBytes, 3>(w, kStreamKeys * v_dim * int(sizeof(typename T::Element)));
 #pragma GCC unroll 16
     for (int r = 0; r < R; r++)
 #pragma GCC unroll 8
@@ -428,12 +430,20 @@ template <class T>
 void stream_segment(const Segment<T>& s, int n_heads) {
   Range range = range_of(s, 0, s.n_rows);
   std::fill(s.states, s.state(n_heads * s.n_rows), 0.0f);
-  for (int b = range.first_block(); b < range.end_block(); b++)
+  auto scores = [&](auto n_blocks, int b) {
+    int blocks[n_blocks];
+    std::iota(blocks, blocks + n_blocks, b);
     for (int h = 0; h < n_heads; h++)
       for_groups(s.n_rows, [&](auto R, int r) {
         int row = h * s.n_rows + r;
-        scores_of<T, R, 1>(s, &b, h, row, s.scores + size_t(row) * kScoreStride + b * kKvBlock);
+        constexpr int V = R * n_blocks <= kAttentionAccumulators ? n_blocks : 1;
+        for (int i = 0; i < n_blocks; i += V)
+          scores_of<T, R, V>(s, blocks + i, h, row, s.scores + size_t(row) * kScoreStride + (b + i) * kKvBlock);
       });
+  };
+  int block = range.first_block();
+  for (; block + kStreamBlocks <= range.end_block(); block += kStreamBlocks) scores(Index<kStreamBlocks>(), block);
+  for (; block < range.end_block(); block++) scores(Index<1>(), block);
   for (int row = 0; row < n_heads * s.n_rows; row++) {
     int r = row % s.n_rows;
     softmax<typename T::Number>(s.scores + size_t(row) * kScoreStride, s.low[r], s.high[r], range, s.state(row));
@@ -444,7 +454,11 @@ void stream_segment(const Segment<T>& s, int n_heads) {
       for (int h = 0; h < n_heads; h++) {
         int end = b + step < range.end_block() ? b + step : range.end_block();
         for (int i = b; i < end; i++) unpack_values(s, i, h);
-        for_groups<max_rows>(s.n_rows, [&](auto R, int r) { group_values<T, R>(s, h, h * s.n_rows + r, range, b, end); });
+        for (int k = b * kKvBlock; k < end * kKvBlock; k += kStreamKeys) {
+          const Range some{std::max(range.first, k), std::min(range.last, k + kStreamKeys)};
+          if (some.first >= some.last) continue;
+          for_groups<max_rows>(s.n_rows, [&](auto R, int r) { group_values<T, R>(s, h, h * s.n_rows + r, some, b, end); });
+        }
       }
   };
   if (s.kv.v_dim <= 4 * kLanes) values(std::integral_constant<int, kAttentionRows < 4 ? kAttentionRows : 4>());

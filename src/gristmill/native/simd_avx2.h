@@ -24,7 +24,8 @@ constexpr int kManyColumns = 0;  // of a tile with many columns, where each step
 constexpr int kDirectQ4 = 4, kDirectNibbles = 4, kDirectBits = 2, kDirectFar = 0;  // quantized_types.h: kDirect
 constexpr bool kSplitSums = false;  // few outputs have two sums each: products wait less for one another
 constexpr bool kForeseen = false;  // gcc reads bytes that meet one column in an order that processors foresee
-constexpr int kAttentionRows = 4, kAttentionAccumulators = 4;
+constexpr int kAttentionRows = 6, kAttentionAccumulators = 6;
+constexpr int kStreamBlocks = 2, kStreamKeys = 4;  // of the cache that few rows meet at once: scores, values
 constexpr bool kBf16Dot = false;
 
 struct F { __m256 a, b; };

@@ -18,6 +18,7 @@ constexpr int kUnpackedTile = 24;  // of floats where words are taken apart
 constexpr bool kSplitSums = true;  // few outputs have two sums each: products wait less for one another
 constexpr bool kForeseen = true;  // bytes that meet one column are read in an order that processors foresee
 constexpr int kAttentionRows = 12, kAttentionAccumulators = 24;
+constexpr int kStreamBlocks = 1, kStreamKeys = 32;  // of the cache that few rows meet at once: scores, values
 
 using F = __m512;
 using I = __m512i;

@@ -22,6 +22,7 @@ constexpr int kDirectQ4 = 4, kDirectNibbles = 4, kDirectBits = 2, kDirectFar = 0
 constexpr bool kSplitSums = false;  // few outputs have two sums each: products wait less for one another
 constexpr bool kForeseen = true;  // bytes that meet one column are read in an order that processors foresee
 constexpr int kAttentionRows = 2, kAttentionAccumulators = 2;
+constexpr int kStreamBlocks = 1, kStreamKeys = 32;  // of the cache that few rows meet at once: scores, values
 constexpr bool kBf16Dot = false;
 
 typedef float F __attribute__((vector_size(64)));
