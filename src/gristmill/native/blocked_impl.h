@@ -29,15 +29,6 @@ struct StepActivations {
 template <int I>
 using Index = std::integral_constant<int, I>;
 
-// Has the compiler read what comes at p after what it has read so far: a stream that is read in exactly its order is fetched by
-// the processor itself nearly as fast as memory gives, and any other far slower. Where a set of a panel is two registers, gcc
-// needs more than a new name for p, and needs it after each panel.
-constexpr bool kPanelByPanel = Short::kUsed;
-GRISTMILL_INLINE void in_order(const uint8_t*& p) {
-  if constexpr (kPanelByPanel) asm volatile("" : "+r"(p));
-  else asm("" : "+r"(p));
-}
-
 // What is multiplied as a stream is read in exactly its order.
 template <int P, int C>
 constexpr bool kStream = P == kGroup && C <= 2;
