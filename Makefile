@@ -20,8 +20,10 @@ export CMAKE_BUILD_PARALLEL_LEVEL ?= 2
 run: $(VENV)/.built
 	@$(BIN)/gristmill generate $(if $(MODEL),-m "$(MODEL)") -p "$(PROMPT)" $(ARGS)
 
+# Most tests leave one core or another idle: several processes share them out. Those that measure time come after.
 test: $(VENV)/.tested-with lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist worksteal -m "not alone"
+	$(BIN)/python -m pytest -m alone
 
 lint: $(VENV)/.tested-with
 	$(BIN)/ruff check .

@@ -79,7 +79,8 @@ def llama_bench(job: Job, label: str, n_prompt: int, n_generate: int, depth: int
         "-o",
         "json",
     ]
-    command += ["-fa", "on,off", "-ctk", job.kv_type, "-ctv", job.kv_type]
+    attention = "on" if job.kv_type == "q8_0" else "on,off"  # it quantizes values for flash attention alone
+    command += ["-fa", attention, "-ctk", job.kv_type, "-ctv", job.kv_type]
     finished = run([*command, "-p", str(n_prompt), "-n", str(n_generate), "-d", str(depth)])
     return {label: max(row["avg_ts"] for row in json.loads(finished.stdout))}
 

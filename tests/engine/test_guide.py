@@ -478,6 +478,7 @@ def test_mask_refuses_another_row(dtype_shape: tuple[Any, int], small: Case) -> 
 # --- bombs
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(
     "constraint",
     [

@@ -10,10 +10,13 @@ import time
 from pathlib import Path
 
 import psutil
+import pytest
 import small_model
 
 from gristmill import LLM, SamplingParams, StructuredOutputsParams
 from gristmill.types import Event, Request
+
+pytestmark = pytest.mark.alone
 
 SECONDS = float(os.environ.get("GRISTMILL_SOAK_S", "10"))
 LEAST_REQUESTS = 1000  # before the first look and after it

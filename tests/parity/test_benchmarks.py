@@ -94,6 +94,15 @@ def test_comparison_of_chosen_parts(programs: Path) -> None:
     assert "'speed' is not one of prompt, generate, batch, deep, start" in failed.value.stderr
 
 
+def test_comparison_with_a_cache_of_q8_0(programs: Path) -> None:
+    """llama-bench ends where values are to be quantized without flash attention."""
+    refuses = 'case "$*" in *"-fa on,off"*"-ctv q8_0"*) exit 1;; esac'
+    program(programs / "llama-bench", f"{refuses}; {printing([{'avg_ts': 100.0}])}")
+    common = ("a.gguf", "--llama-bin", programs, "--gristmill", programs / "gristmill", "--rounds", 1, "--json")
+    rows = json.loads(run("compare_llama_cpp.py", *common, "--parts", "generate", "--kv-type", "q8_0"))["rows"]
+    assert [row["better"] for row in rows] == [2.0]
+
+
 def test_comparison_with_ik_llama(tmp_path: Path) -> None:
     """The better of weights as they are and repacked, each measure by itself, out of the logs of three programs."""
 

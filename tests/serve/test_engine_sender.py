@@ -15,6 +15,8 @@ from gristmill.serve.engine_sender import Sender
 from gristmill.serve.engine_wire import Kind, Messages, message, read_events
 from gristmill.types import Event, Finish, TokenEvent
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.fixture
 def pair() -> Iterator[tuple[Sender, socket.socket]]:

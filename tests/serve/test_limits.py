@@ -343,6 +343,7 @@ TEXTS: dict[str, Callable[[str], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("text", LARGE)
 @pytest.mark.parametrize("path", TEXTS)
 def test_others_are_answered_while_a_large_text_is_read(running, path: str, text: str) -> None:
@@ -386,6 +387,7 @@ BOMBS = {
 }
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_a_template_that_never_ends_is_an_error_and_others_go_on(bomb: str, model_path: Path, tmp_path: Path) -> None:
     (tmp_path / "bomb.jinja").write_text(BOMBS[bomb])

@@ -16,6 +16,8 @@ from served import Running, serving, wait_until
 from gristmill import LLM
 from gristmill.serve.server import allow_open_files
 
+pytestmark = pytest.mark.alone
+
 LONG = {"prompt": "ab", "max_tokens": 2000, "ignore_eos": True, "n": 4}
 LARGE = {"max_tokens": 1900, "ignore_eos": True, "n": 3, "stream": True, "logprobs": True, "top_logprobs": 20}
 

@@ -19,8 +19,11 @@ from typing import Any, NamedTuple
 
 import httpx
 import psutil
+import pytest
 from served import wait_until
 from started import answers, engine_of, started
+
+pytestmark = pytest.mark.alone
 
 SECONDS = float(os.environ.get("GRISTMILL_SOAK_S", "10"))
 LEAST_REQUESTS = 400  # before the first look and after it

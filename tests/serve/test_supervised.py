@@ -21,6 +21,8 @@ from supervised import Supervised, supervised
 
 from gristmill.serve import engine_child, supervisor
 
+pytestmark = pytest.mark.alone
+
 ASK: dict[str, Any] = {"messages": [{"role": "user", "content": "ab"}]}
 LONG: dict[str, Any] = {"prompt": "ab", "max_tokens": 1900, "ignore_eos": True, "temperature": 0}
 TOOL = {"type": "function", "function": {"name": "note", "parameters": {"type": "object", "required": ["text"]}}}
