@@ -41,7 +41,7 @@ def stored(
     row_order: I32 | None,
     quantize_to: str | None,
     shorter: str | None,
-    mapped: bool,
+    file: tuple[int, int] | None,
 ) -> Stored: ...
 def linear_of(parts: Sequence[Packed], bias: F32 | None) -> Linear: ...
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import format_files as ff
@@ -12,7 +14,7 @@ import numpy as np
 import pytest
 
 from gristmill.formats.checkpoint import Weight
-from gristmill.formats.mapped import MappedFile, is_mapped
+from gristmill.formats.mapped import MappedFile, place_of
 from gristmill.formats.open import open_checkpoint
 from gristmill.formats.qtypes import QType
 from gristmill.ops.cpu import CpuOps
@@ -73,14 +75,16 @@ def test_release_drops_the_pages_and_keeps_the_bytes(tmp_path: Path, write: Call
     assert [int(weight.data.sum()) for weight in weights] == sums
 
 
-@pytest.mark.parametrize("reversed_rows", [False, True])
-def test_a_large_matrix_is_not_in_memory_twice(tmp_path: Path, reversed_rows: bool) -> None:
-    """Its pages go while it is packed, before anything is released; what is no file's map stays as it is."""
+@pytest.mark.parametrize("rows", ["as stored", "reversed", "scattered"])
+def test_a_large_matrix_is_not_in_memory_twice(tmp_path: Path, rows: str) -> None:
+    """It is read from its file a little at a time; what is no file's map stays as it is."""
     cols = 1024
     values = (np.arange(N_BYTES // 4) // 2).astype("<f4").reshape(-1, cols)  # of 23 bits, which are all kept
     path = tmp_path / "values"
     path.write_bytes(values.tobytes())
-    order = np.arange(len(values), dtype=np.int32)[::-1].copy() if reversed_rows else None
+    numbers = np.arange(len(values), dtype=np.int32)
+    orders = {"reversed": numbers[::-1].copy(), "scattered": np.random.default_rng(0).permutation(numbers)}
+    order = orders.get(rows)
     own, file = values.copy(), MappedFile(path)
     ops = CpuOps(2)
     before = resident_file_bytes()
@@ -90,19 +94,32 @@ def test_a_large_matrix_is_not_in_memory_twice(tmp_path: Path, reversed_rows: bo
     )
     assert resident_file_bytes() - before < N_BYTES // 4
     assert np.array_equal(own, values)
-    rows = np.array([0, 1, 4097, len(values) - 1], np.int32)
     for linear in (mapped, kept):
-        assert np.array_equal(ops.embed(linear, rows), values[rows if order is None else order[rows]])
+        assert np.array_equal(ops.embed(linear, numbers), values if order is None else values[order])
 
 
-def test_only_views_without_gaps_of_a_files_map_may_be_dropped(tmp_path: Path) -> None:
+def test_views_without_gaps_of_a_files_map_can_be_read_from_the_file(tmp_path: Path) -> None:
     path = tmp_path / "values"
-    path.write_bytes(bytes(1 << 16))
+    path.write_bytes(np.arange(1 << 14, dtype=np.uint32).tobytes())
     data = MappedFile(path).view(0, 1 << 16)
-    assert is_mapped(data)
-    assert is_mapped(data[4096:].view(np.float32).reshape(-1, 16))
+    for part in (data, data[4096:].view(np.float32).reshape(-1, 16)):
+        place = place_of(part)
+        assert place is not None
+        assert os.pread(place[0], part.nbytes, place[1]) == part.tobytes()
     not_the_file = (data.copy(), data[::2], np.frombuffer(bytes(8192), np.uint8), np.ones(3), np.zeros((2, 4))[1])
-    assert not any(is_mapped(each) for each in not_the_file)
+    assert all(place_of(each) is None for each in not_the_file)
+
+
+def test_the_file_is_closed_with_its_last_view(tmp_path: Path) -> None:
+    path = tmp_path / "values"
+    path.write_bytes(bytes(8192))
+    data = MappedFile(path).view(4096, 4096)
+    place = place_of(data)
+    assert place is not None
+    assert os.fstat(place[0]).st_ino == path.stat().st_ino
+    del data
+    with suppress(OSError):  # it is no file's number, or another file's by now
+        assert os.fstat(place[0]).st_ino != path.stat().st_ino
 
 
 def test_unaligned_numbers_are_copied_and_the_pages_dropped(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from random_weights import random_weight
 
 from gristmill._kernels import Memory
 from gristmill.formats.checkpoint import Weight
+from gristmill.formats.mapped import MappedFile
 from gristmill.formats.qtypes import QType
 from gristmill.ops.cpu import N_AS_STORED, CpuOps
 
@@ -29,10 +29,9 @@ def mapped(tmp_path: Path) -> Callable[[Weight], Weight]:
 
     def map_it(weight: Weight) -> Weight:
         path = tmp_path / f"weight-{len(list(tmp_path.iterdir()))}"
-        path.write_bytes(weight.data.tobytes())
-        with path.open("rb") as file:
-            view = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        return replace(weight, data=np.frombuffer(view, np.uint8))
+        before = bytes(4096)
+        path.write_bytes(before + weight.data.tobytes())
+        return replace(weight, data=MappedFile(path).view(len(before), weight.data.nbytes))
 
     return map_it
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import mmap
+import os
+import weakref
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -12,10 +14,17 @@ from numpy.typing import NDArray
 from gristmill.formats.checkpoint import Weight, bad_file
 
 
+class _Map(mmap.mmap):
+    """A map with a descriptor of its file, which is closed with it, and the address of its first byte."""
+
+    descriptor: int
+    address: int
+
+
 class MappedFile:
     """A regular file mapped read-only. Its views keep the map alive; it goes when the last one does."""
 
-    __slots__ = ("_address", "_bytes", "_map", "path", "size")
+    __slots__ = ("_bytes", "_map", "path", "size")
 
     def __init__(self, path: Path) -> None:
         if not path.is_file():
@@ -24,10 +33,12 @@ class MappedFile:
             self.size = file.seek(0, 2)
             if self.size == 0:
                 raise bad_file(path, "file", "is empty (0 bytes)")
-            self._map = mmap.mmap(file.fileno(), self.size, access=mmap.ACCESS_READ)
+            self._map = _Map(file.fileno(), self.size, access=mmap.ACCESS_READ)
+            self._map.descriptor = os.dup(file.fileno())
+        weakref.finalize(self._map, os.close, self._map.descriptor)
         self.path = path
         self._bytes = np.frombuffer(self._map, dtype=np.uint8)
-        self._address = _address(self._bytes)
+        self._map.address = _address(self._bytes)
 
     @property
     def buffer(self) -> mmap.mmap:
@@ -47,7 +58,7 @@ class MappedFile:
 
     def release(self, data: NDArray[np.generic]) -> None:
         """Drop the pages that hold `data` from this process when it is a view of this file; they stay readable."""
-        start = _address(data) - self._address
+        start = _address(data) - self._map.address
         stop = start + data.nbytes
         if not 0 <= start <= stop <= self.size or not hasattr(mmap, "MADV_DONTNEED"):
             return
@@ -56,14 +67,17 @@ class MappedFile:
             self._map.madvise(mmap.MADV_DONTNEED, first, stop - first)
 
 
-def is_mapped(data: NDArray[np.generic]) -> bool:
-    """Whether `data` is a view, without gaps, of a file's read-only map: its pages can be dropped, to be read again."""
+def place_of(data: NDArray[np.generic]) -> tuple[int, int] | None:
+    """Where bytes that are a view, without gaps, of a file's read-only map can be read as well: a descriptor of the
+    file, open as long as the map, and the place of their first one in it. None for all others."""
     if not data.flags.c_contiguous:
-        return False
+        return None
     base: object = data
     while isinstance(base, np.ndarray):
         base = base.base
-    return isinstance(base, memoryview) and base.readonly and isinstance(base.obj, mmap.mmap)
+    if not isinstance(base, memoryview) or not isinstance(base.obj, _Map):
+        return None
+    return base.obj.descriptor, _address(data) - base.obj.address
 
 
 def release_weight(files: Iterable[MappedFile], weight: Weight) -> None:

@@ -44,9 +44,9 @@ struct Stored {
 
 Stored stored(const std::string& label, In<uint8_t, 1> data, int n_matrices, int stored_rows, int cols, Stored::Scales scales,
               Optional<int32_t, 1> row_order, const std::optional<std::string>& quantize_to,
-              const std::optional<std::string>& shorter, bool mapped) {
+              const std::optional<std::string>& shorter, std::optional<std::pair<int, int64_t>> file) {
   SourceWeight w{};
-  w.mapped = mapped;
+  if (file) w.file = file->first, w.offset = file->second;
   w.source = source_of(label);
   check(n_matrices > 0 && stored_rows > 0 && cols > 0, "pack: every dimension must be positive");
   int block = source_block(w.source);
@@ -505,7 +505,7 @@ NB_MODULE(_kernels, m) {
       .def_prop_ro("is_packed", &Linear::packed);
   nb::class_<Stored>(m, "Stored");
   m.def("stored", stored, "label"_a, "data"_a, "n_matrices"_a, "stored_rows"_a, "cols"_a, "scales"_a.none(), "row_order"_a.none(),
-        "quantize_to"_a.none(), "shorter"_a.none(), "mapped"_a);
+        "quantize_to"_a.none(), "shorter"_a.none(), "file"_a.none());
   nb::class_<KvStore>(m, "KvLayer")
       .def_prop_ro("n_bytes", [](const KvStore& kv) { return kv.block_bytes() * kv.n_blocks; })
       .def_prop_ro("head_dim", [](const KvStore& kv) { return kv.layer.head_dim; })

@@ -167,7 +167,7 @@ std::vector<std::shared_ptr<PackedMatrix>> Ops::put(const std::vector<std::share
   std::vector<std::shared_ptr<PackedMatrix>> all;
   std::vector<Due> due;
   for (const auto& weight : weights) {
-    if (lazy && weight->mapped) guess_widened(*weight, pool_, *kernels_);
+    if (lazy && weight->file >= 0) guess_widened(*weight, pool_, *kernels_);
     all.push_back(std::make_shared<PackedMatrix>(unpacked(weight, *kernels_)));
     if (lazy && may_wait(*weight)) continue;
     due.push_back({all.back().get(), std::vector<int>(weight->n_matrices)});

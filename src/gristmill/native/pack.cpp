@@ -20,6 +20,7 @@ namespace gristmill {
 namespace {
 
 // A group's rows, one group of a weight after another: as they are stored or, where the target is another type, in that one.
+// Those of a file are read, not mapped: to have its pages mapped, and unmapped, takes longer than their bytes.
 class GroupReader {
   static Source source_of(Pack target) {
     switch (target) {
@@ -38,8 +39,9 @@ class GroupReader {
         spells_(is_grid(weight.source)),
         row_bytes_(row_bytes_of(weight.source)) {}
 
-  // Row r of a matrix as its file has it. Also where to look for a row that is read soon.
+  // Row r of a matrix as it is stored. Also where to look for a row that is read soon, unless it is in a file.
   const uint8_t* stored(int matrix, int r) const { return w_.data + row_bytes_ * (first_element(matrix, r) / w_.cols); }
+  bool in_file() const { return w_.file >= 0; }
   size_t row_bytes() const { return row_bytes_; }
   bool rewrites() const { return quantizes_ || widens_ || spells_; }
   bool exact() const { return exact_; }  // whether bfloat16 has had all numbers of float16 that were read
@@ -50,10 +52,12 @@ class GroupReader {
     size_t bytes = quantizes_ ? row_bytes_of(target_) : spells_ ? row_bytes_of(spelled(w_.source)) : row_bytes_;
     if (rewrites()) rewritten_.resize(bytes * kGroupRows);
     if (n < n_lanes) zeros_.resize(bytes);
+    for (int i = 0; i < n; i++) blocks_[i] = stored(matrix, first + i);
+    if (in_file() && n > 0) read_file(n);
     for (int i = 0; i < n_lanes; i++) {
       rows[i] = {zeros_.data(), w_.source == Source::MXFP4_SPLIT ? zeros_.data() : nullptr, nullptr, 0, 1, 0};
       if (i >= n) continue;
-      rows[i].blocks = stored(matrix, first + i);
+      rows[i].blocks = blocks_[i];
       rows[i].first_element = first_element(matrix, first + i);
       if (w_.source == Source::MXFP4_SPLIT) {
         rows[i].e8m0 = static_cast<const uint8_t*>(w_.scales) + rows[i].first_element / kBlock;
@@ -79,6 +83,37 @@ class GroupReader {
  private:
   int64_t first_element(int matrix, int r) const {
     return (int64_t(matrix) * w_.stored_rows + (w_.row_order ? w_.row_order[r] : r)) * w_.cols;
+  }
+
+  // Blocks of n rows, from where the file is mapped to a copy of what it holds there. Where it cannot be read it stays mapped.
+  void read_file(int n) {
+    thread_local std::vector<uint8_t> memory;
+    const auto [low, high] = std::minmax_element(blocks_, blocks_ + n);
+    const uint8_t *begin = *low, *end = *high + row_bytes_;
+    const size_t at_once = size_t(end - begin), all = row_bytes_ * size_t(n);
+    if (at_once <= 2 * all) {
+      if (uint8_t* copy = grown(memory, at_once); read_bytes(begin, at_once, copy))
+        for (int i = 0; i < n; i++) blocks_[i] = copy + (blocks_[i] - begin);
+      return;
+    }
+    uint8_t* copy = grown(memory, all);
+    for (int i = 0; i < n; i++, copy += row_bytes_)
+      if (read_bytes(blocks_[i], row_bytes_, copy)) blocks_[i] = copy;
+  }
+
+  static uint8_t* grown(std::vector<uint8_t>& memory, size_t n_bytes) {
+    if (memory.size() < n_bytes) memory.resize(n_bytes);
+    return memory.data();
+  }
+
+  bool read_bytes(const uint8_t* from, size_t n_bytes, uint8_t* to) const {
+    off_t at = off_t(w_.offset) + (from - w_.data);
+    while (n_bytes > 0) {
+      const ssize_t n = pread(w_.file, to, n_bytes, at);
+      if (n <= 0) return false;
+      to += n, at += n, n_bytes -= size_t(n);
+    }
+    return true;
   }
 
   size_t row_bytes_of(Source source) const { return size_t(w_.cols) / source_block(source) * source_block_bytes(source); }
@@ -113,6 +148,7 @@ class GroupReader {
   Source target_;  // what rows are quantized to
   bool quantizes_, widens_, spells_, exact_ = true;
   size_t row_bytes_;
+  const uint8_t* blocks_[kGroupRows];
   std::vector<float> floats_;       // of a row
   std::vector<uint8_t> rewritten_;  // a group's rows
   std::vector<uint8_t> zeros_;
@@ -137,37 +173,12 @@ void fetch_row(const Job& job, const GroupReader& reader, int g, int i, size_t b
   for (size_t at = begin; at < end; at += 64) fetch(row + at);
 }
 
-// Where the rows of groups [begin, end) lie.
-struct Span {
-  uintptr_t low = UINTPTR_MAX, high = 0;
-
-  Span(const Job& job, const GroupReader& reader, int begin, int end) {
-    for (int g = begin; g < end; g++) {
-      int first = job.first_panel(g) * kLanes, n = std::min(job.n_lanes(g), job.matrix.rows - first);
-      for (int r = first; r < first + n; r++) {
-        uintptr_t row = reinterpret_cast<uintptr_t>(reader.stored(job.number(g), r));
-        low = std::min(low, row), high = std::max(high, row + reader.row_bytes());
-      }
-    }
-  }
-};
-
-// Where it fails, pages come one by one, or go with their file.
-void advise(const Span& span, int advice) {
-  uintptr_t page = uintptr_t(sysconf(_SC_PAGESIZE)), start = span.low / page * page;
-  madvise(reinterpret_cast<void*>(start), span.high - start, advice);
-}
-
 // Lays groups [begin, end) of a job, one after another. The rows of a group are 64 streams, too many for the processor to
 // foresee; but while one stretch of them is laid, the next one can be asked for.
 class GroupLayer {
  public:
-  GroupLayer(const Job& job, int begin, int end, const Kernels& kernels)
-      : job_(job), end_(end), kernels_(kernels), reader_(*job.weight, job.matrix.pack, kernels) {
-#ifdef MADV_POPULATE_READ
-    advise(Span(job, reader_, begin, end), MADV_POPULATE_READ);  // asking for bytes of a page that is not there does nothing
-#endif
-  }
+  GroupLayer(const Job& job, int end, const Kernels& kernels)
+      : job_(job), end_(end), kernels_(kernels), reader_(*job.weight, job.matrix.pack, kernels) {}
 
   // put(at, unit): where steps that belong at byte `at` of the group are laid; done(at, n_bytes): they are there. Whether all
   // of the group could be laid; its tail is then to be had.
@@ -186,7 +197,8 @@ class GroupLayer {
       int stop = std::min(step + stretch, n_steps), fetched = 0;
       bool last = stop == n_steps;
       int next_group = last ? g + 1 : g, next_step = last ? 0 : stop;
-      int n_fetch = next_group < end_ && (last || !reader_.rewrites()) ? job_.n_lanes(next_group) : 0;
+      bool fetches = !reader_.in_file() && next_group < end_ && (last || !reader_.rewrites());
+      int n_fetch = fetches ? job_.n_lanes(next_group) : 0;
       size_t from = row_bytes * next_step / n_steps, to = std::min(row_bytes, row_bytes * (next_step + stretch) / n_steps);
       for (int s = step; s < stop; s += unit) {
         int due = n_fetch * (s - step + unit) / (stop - step);
@@ -216,7 +228,7 @@ bool pack_groups(const Job& job, int begin, int end, const Kernels& kernels) {
   const Matrix& m = job.matrix;
   alignas(64) uint8_t stage[16384];
   assert(m.step_offset(kGroup, steps_at_once(m.pack)) <= sizeof stage);
-  GroupLayer layer(job, begin, end, kernels);
+  GroupLayer layer(job, end, kernels);
   for (int g = begin; g < end; g++) {
     const int panel = job.first_panel(g);
     uint8_t* group = job.base + m.group_offset(job.number(g), panel);
@@ -315,26 +327,26 @@ void place(const Due& due, bool shorter, Arena& arena, const Kernels& kernels, s
   jobs.push_back({&weight, m, const_cast<uint8_t*>(m.data)});
 }
 
+// Lets go of the pages that were looked at where a weight's file is mapped, rows that were to tell what it is kept as.
+void let_go(const SourceWeight& w) {
+  if (w.file < 0) return;
+  const auto page = uintptr_t(sysconf(_SC_PAGESIZE)), begin = reinterpret_cast<uintptr_t>(w.data) / page * page;
+  const size_t n_blocks = size_t(w.n_matrices) * w.stored_rows * (w.cols / source_block(w.source));
+  const uintptr_t end = reinterpret_cast<uintptr_t>(w.data) + n_blocks * source_block_bytes(w.source);
+  madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
+
 // Packs what is due; returns what has too many numbers that have no code in what it was to be kept as.
 std::vector<Due> pack_some(const std::vector<Due>& due, bool shorter, ThreadPool& pool, Arena& arena, const Kernels& kernels) {
-  constexpr size_t kItemsAtOnce = 8;
   std::vector<Job> jobs;
   std::vector<Item> items;
   for (const Due& one : due) place(one, shorter, arena, kernels, jobs, items);
   std::vector<char> laid(items.size());
-  // Some at a time, so that a large matrix is not in memory twice: its file's pages go when nobody reads there any more.
-  for (size_t first = 0; first < items.size(); first += kItemsAtOnce) {
-    size_t n = std::min(kItemsAtOnce, items.size() - first);
-    pool.run(int(n), [&](int i) {
-      const Item& item = items[first + i];
-      laid[first + i] = pack_groups(jobs[item.job], item.begin, item.end, kernels);
-    });
-    for (size_t i = first; i < first + n; i++) {
-      const Job& job = jobs[items[i].job];
-      if (!job.weight->mapped) continue;
-      advise(Span(job, GroupReader(*job.weight, job.matrix.pack, kernels), items[i].begin, items[i].end), MADV_DONTNEED);
-    }
-  }
+  pool.run(int(items.size()), [&](int i) {
+    const Item& item = items[i];
+    laid[i] = pack_groups(jobs[item.job], item.begin, item.end, kernels);
+  });
+  for (const Due& one : due) let_go(*one.weight->source);
   std::vector<Due> again;
   for (size_t i = 0; i < items.size(); i++)
     if (const Due& one = due[items[i].job]; !laid[i] && (again.empty() || again.back().weight != one.weight))
@@ -345,7 +357,7 @@ std::vector<Due> pack_some(const std::vector<Due>& due, bool shorter, ThreadPool
 }  // namespace
 
 bool may_wait(const SourceWeight& w) {
-  if (!w.mapped || w.shorter == Pack::F32_24) return false;
+  if (w.file < 0 || w.shorter == Pack::F32_24) return false;
   return w.shorter == Pack::kCount || (w.n_matrices == 1 && (w.source != Source::F16 || w.widened));
 }
 
@@ -409,11 +421,10 @@ void pack(const std::vector<Due>& due, ThreadPool& pool, Arena& arena, const Ker
 // Lays groups where they are near. Numbers are not shortened: that takes longer than they take to be read once.
 class PanelReader::Near {
  public:
-  Near(const PackedMatrix& w, int matrix, int begin, int end, const Kernels& kernels, std::vector<uint8_t>& memory,
-       bool as_stored)
+  Near(const PackedMatrix& w, int matrix, int end, const Kernels& kernels, std::vector<uint8_t>& memory, bool as_stored)
       : matrix_(with(w.matrix, as_stored && w.source->source == Source::F16 ? Pack::F16 : w.matrix.plain())),
         first_(matrix * matrix_.n_groups()), job_{w.source.get(), matrix_, nullptr}, memory_(memory),
-        layer_(job_, group_of(begin), group_of(end + kGroup - 1), kernels) {}
+        layer_(job_, group_of(end + kGroup - 1), kernels) {}
 
   Panels lay(int begin, int end) {
     constexpr size_t kAlignment = 64;
@@ -447,7 +458,7 @@ class PanelReader::Near {
 PanelReader::PanelReader(const PackedMatrix& w, int matrix, int begin, int end, const Kernels& kernels,
                          std::vector<uint8_t>& memory, bool as_stored)
     : w_(w), index_(matrix), next_(begin),
-      near_(w.packed(matrix) ? nullptr : new Near(w, matrix, begin, end, kernels, memory, as_stored)) {}
+      near_(w.packed(matrix) ? nullptr : new Near(w, matrix, end, kernels, memory, as_stored)) {}
 
 PanelReader::~PanelReader() = default;
 

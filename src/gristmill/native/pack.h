@@ -22,7 +22,8 @@ struct SourceWeight {
   int rows;
   Pack quantize_to = Pack::kCount;  // Q8R, Q8_0, Q4_0 or MXFP4 for floats, kCount for what it is
   Pack shorter = Pack::kCount;      // what its floats are kept as if it has codes for them (shortened.h), kCount: what they are
-  bool mapped = false;              // `data` lies in a file's map, whose pages may be dropped once they are read
+  int file = -1;                    // whose map `data` lies in, from byte `offset` on
+  int64_t offset = 0;
   bool widened = false;             // of float16: it was bfloat16, and is kept as that
   bool guessed = false;             // by some of its rows alone; who reads the others finds out (Panels::exact)
 };

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from gristmill import _kernels
 from gristmill.formats.checkpoint import Weight
 from gristmill.formats.dequantize import dequantize
-from gristmill.formats.mapped import is_mapped
+from gristmill.formats.mapped import place_of
 from gristmill.formats.qtypes import QType
 from gristmill.ops.deferred import Normed, Sum
 from gristmill.ops.interface import STEP_TOKENS, Arrays, Begun, Stack
@@ -145,7 +145,7 @@ class CpuOps:
             weight.row_order,
             target,
             self._shorter(weight, rows * cols),
-            is_mapped(weight.data),
+            place_of(weight.data),
         )
 
     def _shorter(self, weight: Weight, n_elements: int) -> str | None:
