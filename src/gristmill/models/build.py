@@ -22,7 +22,7 @@ from gristmill.types import ModelConfig
 logger = logging.getLogger(__name__)
 Progress = Callable[[int, int], None]
 
-_BYTES_AT_ONCE = 8 << 20  # of the file's pages in memory beside the packed weights
+_BYTES_AT_ONCE = 8 << 20  # of the file: between two signs of progress, and in memory beside what is kept
 
 
 def build(checkpoint: Checkpoint, ops: Ops, progress: Progress | None = None, quantize: QType | None = None) -> Decoder:

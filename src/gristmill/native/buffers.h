@@ -1,4 +1,4 @@
-// Memory for results, handed back and used again: the page faults of a fresh array cost as much as a kernel that fills it.
+// Memory that is used again: the page faults of a fresh array cost as much as a kernel that fills it.
 #pragma once
 #include <map>
 #include <memory>
@@ -9,8 +9,8 @@
 
 namespace gristmill {
 
-// The smallest that will do is taken, however large: prompts come in many lengths, and those after the longest then find
-// memory that was touched before.
+// Results, handed back. The smallest that will do is taken, however large: prompts come in many lengths, and those after the
+// longest then find memory that was touched before.
 class Buffers {
  public:
   struct Buffer {
@@ -42,5 +42,12 @@ class Buffers {
   std::mutex mutex_;
   std::multimap<size_t, std::unique_ptr<HugeBuffer>> free_;
 };
+
+// Memory for n elements that are written before they are read.
+template <class T>
+T* grown(std::vector<T>& memory, size_t n) {
+  if (memory.size() < n) memory.resize(n);
+  return memory.data();
+}
 
 }  // namespace gristmill

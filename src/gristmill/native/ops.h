@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "buffers.h"
 #include "matrix.h"
 #include "pack.h"
 #include "threads.h"
@@ -111,12 +112,6 @@ struct LogprobsCall {
   double* top_logprobs;          // [R, n_top]
   int n_rows, vocab_size, n_top;
 };
-
-// Memory for n floats that are written before they are read.
-inline float* grown(std::vector<float>& memory, size_t n) {
-  if (memory.size() < n) memory.resize(n);
-  return memory.data();
-}
 
 class Ops {
  public:

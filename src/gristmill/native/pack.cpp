@@ -1,6 +1,5 @@
 #include "pack.h"
 
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,6 +7,7 @@
 #include <cassert>
 #include <vector>
 
+#include "buffers.h"
 #include "grids.h"
 #include "half.h"
 #include "lay.h"
@@ -19,8 +19,18 @@ namespace gristmill {
 
 namespace {
 
+// Bytes of a weight: `to` if they are in a file that can be read, otherwise where they lie. To have a file's pages mapped, and
+// unmapped in the end, takes longer than to read them.
+const uint8_t* read_bytes(const SourceWeight& w, const uint8_t* from, size_t n_bytes, uint8_t* to) {
+  for (size_t done = 0; done < n_bytes;) {
+    const ssize_t n = w.file < 0 ? 0 : pread(w.file, to + done, n_bytes - done, off_t(w.offset) + (from - w.data) + off_t(done));
+    if (n <= 0) return from;
+    done += size_t(n);
+  }
+  return to;
+}
+
 // A group's rows, one group of a weight after another: as they are stored or, where the target is another type, in that one.
-// Those of a file are read, not mapped: to have its pages mapped, and unmapped, takes longer than their bytes.
 class GroupReader {
   static Source source_of(Pack target) {
     switch (target) {
@@ -53,7 +63,7 @@ class GroupReader {
     if (rewrites()) rewritten_.resize(bytes * kGroupRows);
     if (n < n_lanes) zeros_.resize(bytes);
     for (int i = 0; i < n; i++) blocks_[i] = stored(matrix, first + i);
-    if (in_file() && n > 0) read_file(n);
+    if (in_file()) read_file(n);
     for (int i = 0; i < n_lanes; i++) {
       rows[i] = {zeros_.data(), w_.source == Source::MXFP4_SPLIT ? zeros_.data() : nullptr, nullptr, 0, 1, 0};
       if (i >= n) continue;
@@ -85,35 +95,19 @@ class GroupReader {
     return (int64_t(matrix) * w_.stored_rows + (w_.row_order ? w_.row_order[r] : r)) * w_.cols;
   }
 
-  // Blocks of n rows, from where the file is mapped to a copy of what it holds there. Where it cannot be read it stays mapped.
+  // Blocks of n rows, to copies of them: mostly of all that lies between the first and the last one.
   void read_file(int n) {
     thread_local std::vector<uint8_t> memory;
     const auto [low, high] = std::minmax_element(blocks_, blocks_ + n);
-    const uint8_t *begin = *low, *end = *high + row_bytes_;
-    const size_t at_once = size_t(end - begin), all = row_bytes_ * size_t(n);
+    const uint8_t* first = *low;
+    const size_t at_once = size_t(*high - first) + row_bytes_, all = row_bytes_ * size_t(n);
+    uint8_t* copy = grown(memory, std::min(at_once, 2 * all));
     if (at_once <= 2 * all) {
-      if (uint8_t* copy = grown(memory, at_once); read_bytes(begin, at_once, copy))
-        for (int i = 0; i < n; i++) blocks_[i] = copy + (blocks_[i] - begin);
-      return;
+      const uint8_t* rows = read_bytes(w_, first, at_once, copy);
+      for (int i = 0; i < n; i++) blocks_[i] = rows + (blocks_[i] - first);
+    } else {
+      for (int i = 0; i < n; i++) blocks_[i] = read_bytes(w_, blocks_[i], row_bytes_, copy + row_bytes_ * i);
     }
-    uint8_t* copy = grown(memory, all);
-    for (int i = 0; i < n; i++, copy += row_bytes_)
-      if (read_bytes(blocks_[i], row_bytes_, copy)) blocks_[i] = copy;
-  }
-
-  static uint8_t* grown(std::vector<uint8_t>& memory, size_t n_bytes) {
-    if (memory.size() < n_bytes) memory.resize(n_bytes);
-    return memory.data();
-  }
-
-  bool read_bytes(const uint8_t* from, size_t n_bytes, uint8_t* to) const {
-    off_t at = off_t(w_.offset) + (from - w_.data);
-    while (n_bytes > 0) {
-      const ssize_t n = pread(w_.file, to, n_bytes, at);
-      if (n <= 0) return false;
-      to += n, at += n, n_bytes -= size_t(n);
-    }
-    return true;
   }
 
   size_t row_bytes_of(Source source) const { return size_t(w_.cols) / source_block(source) * source_block_bytes(source); }
@@ -251,10 +245,10 @@ Pack kept_as(const SourceWeight& weight, const Kernels& kernels) {
   if (m.shortened() && weight.cols % with_code(m.pack, [](auto code) { return code.kColumns; })) return plain;
   const int64_t n_rows = int64_t(weight.n_matrices) * weight.stored_rows, looked_at = std::min(n_rows, int64_t(kRows));
   const size_t row_bytes = size_t(weight.cols) * source_block_bytes(weight.source);
-  std::vector<uint8_t> bf16(weight.source == Source::F16 ? row_bytes : 0);
+  std::vector<uint8_t> read(row_bytes), bf16(weight.source == Source::F16 ? row_bytes : 0);
   int64_t n_patches = 0;
   for (int64_t i = 0; i < looked_at; i++) {
-    const uint8_t* row = weight.data + row_bytes * size_t(i * n_rows / looked_at);
+    const uint8_t* row = read_bytes(weight, weight.data + row_bytes * size_t(i * n_rows / looked_at), row_bytes, read.data());
     if (weight.source == Source::F16) {
       if (!kernels.shortening->half_to_bf16(row, weight.cols, bf16.data())) return plain;
       row = bf16.data();
@@ -327,15 +321,6 @@ void place(const Due& due, bool shorter, Arena& arena, const Kernels& kernels, s
   jobs.push_back({&weight, m, const_cast<uint8_t*>(m.data)});
 }
 
-// Lets go of the pages that were looked at where a weight's file is mapped, rows that were to tell what it is kept as.
-void let_go(const SourceWeight& w) {
-  if (w.file < 0) return;
-  const auto page = uintptr_t(sysconf(_SC_PAGESIZE)), begin = reinterpret_cast<uintptr_t>(w.data) / page * page;
-  const size_t n_blocks = size_t(w.n_matrices) * w.stored_rows * (w.cols / source_block(w.source));
-  const uintptr_t end = reinterpret_cast<uintptr_t>(w.data) + n_blocks * source_block_bytes(w.source);
-  madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
-}
-
 // Packs what is due; returns what has too many numbers that have no code in what it was to be kept as.
 std::vector<Due> pack_some(const std::vector<Due>& due, bool shorter, ThreadPool& pool, Arena& arena, const Kernels& kernels) {
   std::vector<Job> jobs;
@@ -346,7 +331,6 @@ std::vector<Due> pack_some(const std::vector<Due>& due, bool shorter, ThreadPool
     const Item& item = items[i];
     laid[i] = pack_groups(jobs[item.job], item.begin, item.end, kernels);
   });
-  for (const Due& one : due) let_go(*one.weight->source);
   std::vector<Due> again;
   for (size_t i = 0; i < items.size(); i++)
     if (const Due& one = due[items[i].job]; !laid[i] && (again.empty() || again.back().weight != one.weight))
@@ -370,11 +354,14 @@ bool is_widened(const SourceWeight& w, int64_t n, ThreadPool& pool, const Kernel
   n = std::min(n, n_rows);
   std::atomic<bool> exact{true};
   pool.run(int((n + kRowsAtOnce - 1) / kRowsAtOnce), [&](int i) {
-    thread_local std::vector<uint8_t> bf16;
-    bf16.resize(size_t(w.cols) * 2);
+    thread_local std::vector<uint8_t> memory;
+    const size_t row_bytes = size_t(w.cols) * 2;
+    uint8_t *copy = grown(memory, 2 * row_bytes), *bf16 = copy + row_bytes;
     const int64_t first = int64_t(i) * kRowsAtOnce, end = std::min(first + kRowsAtOnce, n);
-    for (int64_t r = first; r < end && exact; r++)
-      if (!kernels.shortening->half_to_bf16(w.data + size_t(r * n_rows / n) * w.cols * 2, w.cols, bf16.data())) exact = false;
+    for (int64_t r = first; r < end && exact; r++) {
+      const uint8_t* row = read_bytes(w, w.data + row_bytes * size_t(r * n_rows / n), row_bytes, copy);
+      if (!kernels.shortening->half_to_bf16(row, w.cols, bf16)) exact = false;
+    }
   });
   return exact;
 }
