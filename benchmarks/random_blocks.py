@@ -29,6 +29,7 @@ FIELDS: Mapping[Type, tuple[tuple[str, float], ...]] = {
     Type.IQ3_XXS: (("scale", 1), ("bytes", 96)),
     Type.IQ3_S: (("scale", 1), ("bytes", 108)),
     Type.TQ1_0: (("bytes", 52), ("scale", 1)),
+    Type.Q1_0: (("scale", 1), ("bytes", 16)),
     Type.MXFP4: (("exponent", 1), ("bytes", 16)),
     Type.Q2_K: (("bytes", 80), ("scale", 1), ("scale", 1.5)),
     Type.Q3_K: (("bytes", 108), ("scale", 1)),
@@ -51,8 +52,10 @@ def tile(qtype: Type, std: float, rng: np.random.Generator, f16_of_f32: bool = F
         if qtype is Type.F16 and not f16_of_f32:
             numbers = gguf.quants.dequantize(gguf.quants.quantize(numbers, Type.BF16), Type.BF16)
         return gguf.quants.quantize(numbers, qtype).view(np.uint8).reshape(n, n_bytes)
-    blocks = _blocks(qtype, np.full(n, 2.0**-4), rng)
-    spread = 16 * float(gguf.quants.dequantize(blocks[:4096], qtype).std())
+    spread = 1.0  # of Q1_0, whose numbers are a block's scale and its negative, and which gguf.quants cannot read
+    if qtype is not Type.Q1_0:
+        blocks = _blocks(qtype, np.full(n, 2.0**-4), rng)
+        spread = 16 * float(gguf.quants.dequantize(blocks[:4096], qtype).std())
     varied = std / spread * rng.uniform(0.7, 1.2, n)  # no two blocks alike, mean square near 1
     return _blocks(qtype, varied, rng)
 

@@ -50,6 +50,7 @@ _FILE_TYPES: Mapping[str, int] = {
     "tq1_0": 36,
     "mxfp4": 38,
     "mxfp4_q8_0": 38,
+    "q1_0": 40,
 }
 
 

@@ -34,7 +34,7 @@ def random_weight(qtype: QType, shape: tuple[int, ...], seed: int = 0) -> Weight
         "tq1_0": (52,),
         "tq2_0": (64,),
     }
-    sizes = {"iq3_xxs": 3e-4, "iq1_s": 1e-2, "iq1_m": 1e-2, "tq1_0": 0.1, "tq2_0": 0.1}
+    sizes = {"iq3_xxs": 3e-4, "iq1_s": 1e-2, "iq1_m": 1e-2, "tq1_0": 0.1, "tq2_0": 0.1, "q1_0": 0.1, "q2_0": 0.1}
     if qtype is QType.MXFP4:
         blocks[:, 0] = rng.integers(118, 124, len(blocks))
     elif qtype is QType.MXFP4_SPLIT:

@@ -31,6 +31,8 @@ class KvLayer:
     def head_dim(self) -> int: ...
     def fill(self, byte: int) -> None: ...
 
+class FileChangedError(OSError): ...
+
 def stored(
     label: str,
     data: NDArray[np.uint8],
@@ -41,7 +43,7 @@ def stored(
     row_order: I32 | None,
     quantize_to: str | None,
     shorter: str | None,
-    file: tuple[int, int] | None,
+    file: tuple[str, int, int] | None,
 ) -> Stored: ...
 def linear_of(parts: Sequence[Packed], bias: F32 | None) -> Linear: ...
 

@@ -215,7 +215,7 @@ class LLM:
             finally:
                 stopped.set()
         if packed is not None:
-            with suppress(MemoryError):  # whoever needs the weights will be told
+            with suppress(MemoryError, OSError):  # whoever needs the weights will be told
                 packed.result()
 
     def encode(self, prompt: Prompt) -> list[int]:

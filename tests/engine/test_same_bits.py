@@ -26,7 +26,7 @@ from gristmill.types import SamplingParams
 
 N_BLOCKS = 40
 N_TOKENS = 100
-SIMPLE = ("Q8_0", "Q4_0", "Q4_1", "Q5_1", "IQ4_NL")
+SIMPLE = ("Q8_0", "Q4_0", "Q4_1", "Q5_1", "IQ4_NL", "Q1_0")
 SUPER = ("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS", "IQ3_S", "IQ2_XS", "IQ1_M")
 MODELS = {
     "llama-wide": ("F32", "F16", "BF16", *SIMPLE, *SUPER),

@@ -39,6 +39,8 @@ HALF_FLOATS = {  # byte offsets of the float16 fields of a block, after ggml-com
     QType.IQ4_NL: [0],
     QType.IQ4_XS: [0],
     QType.MXFP4: [],
+    QType.Q1_0: [0],
+    QType.Q2_0: [0],
 }
 EXTREMES = np.array([0, -0.0, 6e-8, -6e-8, 65504, -65504, np.inf, -np.inf, np.nan, 1], dtype="<f2")
 
@@ -47,9 +49,26 @@ def random_blocks(qtype: QType, n: int, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 256, (n, qtype.block_bytes), dtype=np.uint8)
 
 
+def signs(block: bytes) -> list[int]:
+    """ggml-quants.c: dequantize_row_q1_0."""
+    return [1 if block[2 + i // 8] >> i % 8 & 1 else -1 for i in range(128)]
+
+
+def ternary(block: bytes) -> list[int]:
+    """ggml-quants.c: dequantize_row_q2_0."""
+    return [(block[2 + i // 4] >> 2 * (i % 4) & 3) - 1 for i in range(64)]
+
+
+LATER = {QType.Q1_0: signs, QType.Q2_0: ternary}  # than the gguf package
+
+
 def oracle(qtype: QType, rows: np.ndarray) -> np.ndarray:
     with np.errstate(all="ignore"):
-        return gguf.dequantize(rows, gguf.GGMLQuantizationType[qtype.name])
+        if qtype not in LATER:
+            return gguf.dequantize(rows, gguf.GGMLQuantizationType[qtype.name])
+        blocks = rows.reshape(-1, qtype.block_bytes)
+        numbers = np.array([LATER[qtype](block.tobytes()) for block in blocks], np.float32)
+        return (blocks[:, :2].copy().view("<f2").astype(np.float32) * numbers).reshape(*rows.shape[:-1], -1)
 
 
 def assert_same_bits(ours: np.ndarray, theirs: np.ndarray) -> None:
@@ -62,7 +81,9 @@ def assert_same_bits(ours: np.ndarray, theirs: np.ndarray) -> None:
 
 @pytest.mark.parametrize("qtype", GGUF_TYPES, ids=lambda q: q.label)
 def test_sizes_are_ggmls(qtype: QType) -> None:
-    assert gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[qtype.name]] == (qtype.block_size, qtype.block_bytes)
+    sizes = {name: gguf.GGML_QUANT_SIZES[number] for name, number in gguf.GGMLQuantizationType.__members__.items()}
+    sizes["Q2_0"] = (64, 18)  # ggml-common.h: block_q2_0
+    assert sizes[qtype.name] == (qtype.block_size, qtype.block_bytes)
 
 
 @pytest.mark.parametrize("qtype", GGUF_TYPES, ids=lambda q: q.label)

@@ -105,7 +105,9 @@ def test_views_without_gaps_of_a_files_map_can_be_read_from_the_file(tmp_path: P
     for part in (data, data[4096:].view(np.float32).reshape(-1, 16)):
         place = place_of(part)
         assert place is not None
-        assert os.pread(place[0], part.nbytes, place[1]) == part.tobytes()
+        name, descriptor, offset = place
+        assert name == str(path)
+        assert os.pread(descriptor, part.nbytes, offset) == part.tobytes()
     not_the_file = (data.copy(), data[::2], np.frombuffer(bytes(8192), np.uint8), np.ones(3), np.zeros((2, 4))[1])
     assert all(place_of(each) is None for each in not_the_file)
 
@@ -116,10 +118,10 @@ def test_the_file_is_closed_with_its_last_view(tmp_path: Path) -> None:
     data = MappedFile(path).view(4096, 4096)
     place = place_of(data)
     assert place is not None
-    assert os.fstat(place[0]).st_ino == path.stat().st_ino
+    assert os.fstat(place[1]).st_ino == path.stat().st_ino
     del data
     with suppress(OSError):  # it is no file's number, or another file's by now
-        assert os.fstat(place[0]).st_ino != path.stat().st_ino
+        assert os.fstat(place[1]).st_ino != path.stat().st_ino
 
 
 def test_unaligned_numbers_are_copied_and_the_pages_dropped(tmp_path: Path) -> None:

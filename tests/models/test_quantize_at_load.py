@@ -113,8 +113,8 @@ def test_memory_is_what_arithmetic_says(
     assert expected == pytest.approx(whole, rel=0.05)
 
 
-@pytest.mark.parametrize("label", ["IQ1_S", "IQ2_XXS", "IQ3_S", "TQ1_0", "Q4_K"])
-def test_types_that_are_spelled_out_take_what_is_expected(write: Write, label: str) -> None:
+@pytest.mark.parametrize("label", ["IQ1_S", "IQ2_XXS", "IQ3_S", "TQ1_0", "Q4_K", "Q1_0"])
+def test_types_that_are_kept_otherwise_take_what_is_expected(write: Write, label: str) -> None:
     path = write("llama-wide", Type[label])
     model = decoder(path, None)
     layers = [w for layer in model.layers for w in (layer.qkv, layer.o, layer.gate_up, layer.down)]
@@ -122,7 +122,7 @@ def test_types_that_are_spelled_out_take_what_is_expected(write: Write, label: s
     config = read_config(checkpoint)
     expected = bytes_to_expect(checkpoint, config, None)
     assert expected == sum(bytes_as_loaded(checkpoint, config, None, 0).values())
-    assert expected == pytest.approx(sum(w.n_bytes for w in (model.embed, model.head, *layers)), rel=0.06)
+    assert expected == pytest.approx(sum(w.n_bytes for w in (model.embed, model.head, *layers)), rel=0.015)
 
 
 def test_a_tied_embedding_is_quantized_as_the_head(tmp_path: Path) -> None:

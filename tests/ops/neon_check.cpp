@@ -41,6 +41,7 @@ static std::vector<uint8_t> random_weights(Source source, size_t n) {
     if (source == Source::BF16) put(0, uint16_t(tiny ^ (rng() & 0x80ff)));
     switch (source) {
       case Source::Q8_0: case Source::Q4_0: case Source::Q5_0: case Source::IQ4_NL: case Source::IQ4_XS: put(0, small); break;
+      case Source::Q1_0: case Source::Q2_0: put(0, small); break;
       case Source::IQ1_S: case Source::IQ2_XXS: case Source::IQ2_XS: case Source::IQ2_S: case Source::IQ3_XXS: case Source::IQ3_S:
         put(0, small);
         break;
@@ -167,7 +168,8 @@ int main() {
                  {Source::IQ1_S, "iq1_s"}, {Source::IQ1_M, "iq1_m"}, {Source::IQ2_XXS, "iq2_xxs"}, {Source::IQ2_XS, "iq2_xs"},
                  {Source::IQ2_S, "iq2_s"}, {Source::IQ3_XXS, "iq3_xxs"}, {Source::IQ3_S, "iq3_s"}, {Source::TQ1_0, "tq1_0"},
                  {Source::TQ2_0, "tq2_0"},
-                 {Source::IQ4_NL, "iq4_nl"}, {Source::IQ4_XS, "iq4_xs"}, {Source::MXFP4, "mxfp4"}, {Source::INT8_ROWS, "int8"}})
+                 {Source::IQ4_NL, "iq4_nl"}, {Source::IQ4_XS, "iq4_xs"}, {Source::Q1_0, "q1_0"}, {Source::Q2_0, "q2_0"},
+                 {Source::MXFP4, "mxfp4"}, {Source::INT8_ROWS, "int8"}})
     good &= check_linear(c.source, c.name, *neon, *portable);
   for (Pack pack : {Pack::Q8R, Pack::Q8_0})
     for (Source source : {Source::F32, Source::F16, Source::BF16})

@@ -27,7 +27,8 @@ TERNARY = (QType.TQ1_0, QType.TQ2_0)
 K_TYPES = (QType.Q2_K, QType.Q3_K, QType.Q4_K, QType.Q5_K, QType.Q6_K, QType.IQ4_XS)
 SUPER = (*K_TYPES, *GRIDS, *TERNARY)  # scales of scales
 OFFSETS = (QType.Q4_1, QType.Q5_1)
-SCALES = (QType.Q8_0, QType.Q4_0, QType.Q5_0, QType.IQ4_NL, *OFFSETS, QType.Q8_GROUPS)  # that tiles round
+LARGE_BLOCKS = (QType.Q1_0, QType.Q2_0, QType.Q8_GROUPS)  # whose scale is that of several steps
+SCALES = (QType.Q8_0, QType.Q4_0, QType.Q5_0, QType.IQ4_NL, *OFFSETS, *LARGE_BLOCKS)  # that tiles round
 SHORT_SUMS = (
     QType.Q4_K,
     QType.Q5_K,
@@ -61,6 +62,11 @@ def rounded(x: np.ndarray) -> np.ndarray:
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
 
 
+def group_of(qtype: QType) -> int:
+    """Columns that share a scale in `random_weight`."""
+    return 64 if qtype is QType.Q8_GROUPS else qtype.block_size
+
+
 def seen(x: np.ndarray, qtype: QType, isa: str) -> np.ndarray:
     """x as the kernel for this type sees it."""
     if qtype in FLOATS:
@@ -79,7 +85,7 @@ def multiplied(weight: Weight, isa: str) -> np.ndarray:
         scales = np.repeat(weight.scales, 64 // 32)
     else:
         blocks = weight.data.reshape(-1, weight.qtype.block_bytes)
-        scales = blocks[:, :2].copy().view(np.float16).astype(np.float32)
+        scales = np.repeat(blocks[:, :2].copy().view(np.float16).astype(np.float32), weight.qtype.block_size // 32)
         if weight.qtype in OFFSETS:
             offsets = blocks[:, 2:4].copy().view(np.float16).astype(np.float32).reshape(len(values), -1, 1)
     scales = scales.reshape(-1, columns // 32)
@@ -113,7 +119,7 @@ def test_linear(cpu: CpuOps, qtype: QType, n_rows: int, n_blocks: int) -> None:
 @pytest.mark.parametrize("qtype", list(QType), ids=lambda q: q.label)
 def test_a_row_s_bits_do_not_depend_on_its_neighbours(cpu: CpuOps, qtype: QType) -> None:
     """At every number of rows that has kernels of its own; the last super-block and the last group are not whole."""
-    cols = 9 * max(64 if qtype is QType.Q8_GROUPS else 32, qtype.block_size)
+    cols = 9 * max(32, group_of(qtype))
     x = np.random.default_rng(0).normal(size=(600, cols)).astype(np.float32)
     weight = cpu.put([random_weight(qtype, (170, cols), 0)])
     alone = np.concatenate([cpu.linear(x[i : i + 1], weight) for i in range(20)])
@@ -131,7 +137,7 @@ def test_scales_of_any_sign_and_size(cpu: CpuOps, qtype: QType, n_rows: int) -> 
     """Negative ones beside quants of -128, zeros, and such as are far smaller or larger than their neighbours."""
     weight = random_weight(qtype, (40, 512), 0)
     block = weight.data.reshape(-1, qtype.block_bytes).copy()
-    scales = np.random.default_rng(1).normal(size=(40, 512 // (64 if qtype is QType.Q8_GROUPS else 32))) * 1e-3
+    scales = np.random.default_rng(1).normal(size=(40, 512 // group_of(qtype))) * 1e-3
     scales[1], scales[2, 3], scales[3, ::2], scales[4], scales[5, 0] = 0, 0, 1e-6, 1e-7, 0.5
     if qtype is QType.Q8_GROUPS:
         block[::3] = 128

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +13,9 @@ from instruction_sets import isas
 from numpy.typing import NDArray
 from random_weights import random_weight
 
-from gristmill._kernels import Memory
+from gristmill._kernels import FileChangedError, Memory
 from gristmill.formats.checkpoint import Weight
-from gristmill.formats.mapped import MappedFile
+from gristmill.formats.mapped import MappedFile, place_of
 from gristmill.formats.qtypes import QType
 from gristmill.ops.cpu import N_AS_STORED, CpuOps
 
@@ -207,3 +208,30 @@ def test_experts_are_packed_one_by_one(mapped: Callable[[Weight], Weight]) -> No
         np.testing.assert_array_equal(later.moe(x, router, gate_up, last, 1, 7.0), expected)
     assert gate_up.is_packed
     assert last.is_packed
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 5])
+@pytest.mark.parametrize("qtype", [QType.Q8_0, QType.BF16, QType.IQ2_S], ids=lambda q: q.label)
+@pytest.mark.parametrize("lazy", [False, True], ids=["at once", "lazy"])
+def test_a_file_that_becomes_shorter_is_named(
+    qtype: QType, lazy: bool, n_threads: int, mapped: Callable[[Weight], Weight]
+) -> None:
+    """Whichever thread finds out; other weights still work then, and this one once its file is whole again."""
+    ops = CpuOps(n_threads, lazy=lazy)
+    other, weight = (mapped(random_weight(qtype, (600, 512), seed)) for seed in (0, 1))
+    place = place_of(weight.data)
+    assert place is not None
+    path = Path(place[0])
+    whole = path.read_bytes()
+    x = np.random.default_rng(0).normal(size=(3, 512)).astype(np.float32)
+    good = ops.put([other])
+    expected = ops.linear(x, good)
+    with path.open("r+b") as file:  # the same file, not another one of its name
+        file.truncate(len(whole) * 3 // 4)
+        message = f"{re.escape(str(path))}: weights: byte [0-9]+ cannot be read: the file has become shorter"
+        for _ in range(3):
+            with pytest.raises(FileChangedError, match=message):
+                ops.linear(x, ops.put([weight]))
+        np.testing.assert_array_equal(ops.linear(x, good), expected)
+        file.write(whole)
+    np.testing.assert_array_equal(ops.linear(x, ops.put([weight])), CpuOps(2).linear(x, CpuOps(2).put([weight])))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import gguf
 import numpy as np
 from gguf import GGMLQuantizationType as Type
 from numpy.typing import NDArray
@@ -138,6 +139,10 @@ def _iq4_xs(x: Blocks) -> Bytes:
     return _join(_half(d), high, six[:, ::2] & 15 | (six[:, 1::2] & 15) << 4, codes)
 
 
+def _q1_0(x: Blocks) -> Bytes:
+    return _join(_half(np.abs(x).mean(-1, keepdims=True)), np.packbits(x >= 0, axis=-1, bitorder="little"))
+
+
 QUANTIZERS: Mapping[Type, tuple[int, Callable[[Blocks], Bytes]]] = {
     Type.Q2_K: (256, _q2_k),
     Type.Q3_K: (256, _q3_k),
@@ -146,6 +151,7 @@ QUANTIZERS: Mapping[Type, tuple[int, Callable[[Blocks], Bytes]]] = {
     Type.Q6_K: (256, _q6_k),
     Type.IQ4_NL: (32, _iq4_nl),
     Type.IQ4_XS: (256, _iq4_xs),
+    Type.Q1_0: (128, _q1_0),
     **grid_quants.QUANTIZERS,
 }
 
@@ -154,3 +160,15 @@ def quantize(x: NDArray[np.float32], qtype: Type) -> Bytes:
     """float32 [..., K] -> uint8 [..., bytes a row] in the blocks of `qtype`, a key of QUANTIZERS."""
     size, quantizer = QUANTIZERS[qtype]
     return quantizer(x.astype(np.float32).reshape(-1, size)).reshape(*x.shape[:-1], -1)
+
+
+def dequantize(data: NDArray[np.generic], qtype: Type) -> NDArray[np.float32]:
+    """As the gguf package does it, but for Q1_0, which it cannot read: d where a bit is set, -d elsewhere."""
+    if qtype != Type.Q1_0:
+        return gguf.quants.dequantize(data, qtype)
+    blocks = data.reshape(-1, 18)
+    d = np.frombuffer(blocks[:, :2].tobytes(), np.float16).astype(np.float32)
+    numbers = [
+        d[i // 128] if blocks[i // 128, 2 + i % 128 // 8] >> i % 8 & 1 else -d[i // 128] for i in range(128 * len(d))
+    ]
+    return np.array(numbers, np.float32).reshape(*data.shape[:-1], -1)

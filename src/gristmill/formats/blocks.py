@@ -159,6 +159,18 @@ def _q6_k(b: _Bytes) -> _Floats:
     return (scale[:, :, None] * values.reshape(-1, 16, 16)).reshape(-1, 256)
 
 
+def _q1_0(b: _Bytes) -> _Floats:
+    """d, a bit for each of 128 numbers, which are d and -d."""
+    return half(b, 0) * (2 * _floats(np.unpackbits(b[:, 2:], axis=1, bitorder="little")) - 1)
+
+
+def _q2_0(b: _Bytes) -> _Floats:
+    """d, codes of two bits for 64 numbers, which are -1, 0, 1 and 2 times d."""
+    return half(b, 0) * (
+        _floats(np.stack([b[:, 2:] >> shift & 3 for shift in (0, 2, 4, 6)], axis=2).reshape(-1, 64)) - 1
+    )
+
+
 DECODERS = {
     QType.Q4_0: _q4_0,
     QType.Q4_1: _q4_1,
@@ -172,5 +184,7 @@ DECODERS = {
     QType.Q6_K: _q6_k,
     QType.IQ4_NL: _iq4_nl,
     QType.IQ4_XS: _iq4_xs,
+    QType.Q1_0: _q1_0,
+    QType.Q2_0: _q2_0,
     QType.MXFP4: _mxfp4,
 }

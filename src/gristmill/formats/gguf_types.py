@@ -32,6 +32,8 @@ _QTYPES = {
     34: QType.TQ1_0,
     35: QType.TQ2_0,
     39: QType.MXFP4,
+    41: QType.Q1_0,
+    42: QType.Q2_0,
 }
 _OTHERS = {  # id: label, elements a block, bytes a block
     9: ("q8_1", 32, 40),
@@ -42,7 +44,6 @@ _OTHERS = {  # id: label, elements a block, bytes a block
     27: ("i64", 1, 8),
     28: ("f64", 1, 8),
     40: ("nvfp4", 64, 36),
-    41: ("q1_0", 128, 18),
 }
 
 

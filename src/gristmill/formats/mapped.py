@@ -11,12 +11,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from gristmill.formats.checkpoint import Weight, bad_file
+from gristmill.formats.checkpoint import Weight, bad_file, shown_path
 
 
 class _Map(mmap.mmap):
-    """A map with a descriptor of its file, which is closed with it, and the address of its first byte."""
+    """A map with its file's name, a descriptor, which is closed with it, and the address of its first byte."""
 
+    path: Path
     descriptor: int
     address: int
 
@@ -36,7 +37,7 @@ class MappedFile:
             self._map = _Map(file.fileno(), self.size, access=mmap.ACCESS_READ)
             self._map.descriptor = os.dup(file.fileno())
         weakref.finalize(self._map, os.close, self._map.descriptor)
-        self.path = path
+        self.path = self._map.path = path
         self._bytes = np.frombuffer(self._map, dtype=np.uint8)
         self._map.address = _address(self._bytes)
 
@@ -67,9 +68,9 @@ class MappedFile:
             self._map.madvise(mmap.MADV_DONTNEED, first, stop - first)
 
 
-def place_of(data: NDArray[np.generic]) -> tuple[int, int] | None:
-    """Where bytes that are a view, without gaps, of a file's read-only map can be read as well: a descriptor of the
-    file, open as long as the map, and the place of their first one in it. None for all others."""
+def place_of(data: NDArray[np.generic]) -> tuple[str, int, int] | None:
+    """Where bytes that are a view, without gaps, of a file's read-only map can be read as well: its name as errors may
+    show it, a descriptor, open as long as the map, and the place of their first one in it. None for all others."""
     if not data.flags.c_contiguous:
         return None
     base: object = data
@@ -77,7 +78,7 @@ def place_of(data: NDArray[np.generic]) -> tuple[int, int] | None:
         base = base.base
     if not isinstance(base, memoryview) or not isinstance(base.obj, _Map):
         return None
-    return base.obj.descriptor, _address(data) - base.obj.address
+    return shown_path(base.obj.path), base.obj.descriptor, _address(data) - base.obj.address
 
 
 def release_weight(files: Iterable[MappedFile], weight: Weight) -> None:

@@ -39,6 +39,8 @@ class QType(Enum):
     IQ4_XS = ("iq4_xs", 256, 136)
     TQ1_0 = ("tq1_0", 256, 54)
     TQ2_0 = ("tq2_0", 256, 66)
+    Q1_0 = ("q1_0", 128, 18)
+    Q2_0 = ("q2_0", 64, 18)
     MXFP4 = ("mxfp4", 32, 17)
     MXFP4_SPLIT = ("mxfp4_split", 32, 16)
     Q8_GROUPS = ("q8_groups", 1, 1)
@@ -66,9 +68,9 @@ class QType(Enum):
         return self in (QType.MXFP4_SPLIT, QType.Q8_GROUPS, QType.INT8_ROWS)
 
     @property
-    def spelled(self) -> QType:
-        """What a CPU keeps it as: of types whose codes stand for several numbers one with a code for each (grids.h)."""
-        return _SPELLED.get(self, self)
+    def kept_bytes(self) -> int:
+        """Bytes that a block takes as a CPU keeps it (native/matrix.h)."""
+        return _KEPT_BYTES.get(self, self.block_bytes)
 
     @property
     def alignment(self) -> int:
@@ -76,16 +78,22 @@ class QType(Enum):
         return 4 if self is QType.F32 else 1 if self.scales_apart or self is QType.MXFP4 else 2
 
 
-_SPELLED = {
-    QType.IQ1_S: QType.Q3_K,
-    QType.IQ1_M: QType.Q3_K,
-    QType.IQ2_XXS: QType.Q3_K,
-    QType.IQ2_XS: QType.Q3_K,
-    QType.IQ2_S: QType.Q3_K,
-    QType.IQ3_XXS: QType.IQ4_XS,
-    QType.IQ3_S: QType.IQ4_XS,
-    QType.TQ1_0: QType.Q2_K,
-    QType.TQ2_0: QType.Q2_K,
+_KEPT_BYTES = {  # scales are bytes, or stand beside every 32 numbers; codes of IQ and TQ become one for each number
+    QType.Q3_K: 114,
+    QType.Q4_K: 148,
+    QType.Q5_K: 180,
+    QType.IQ1_S: 114,
+    QType.IQ1_M: 114,
+    QType.IQ2_XXS: 114,
+    QType.IQ2_XS: 114,
+    QType.IQ2_S: 114,
+    QType.IQ3_XXS: 138,
+    QType.IQ3_S: 138,
+    QType.IQ4_XS: 138,
+    QType.TQ1_0: 84,
+    QType.TQ2_0: 84,
+    QType.Q1_0: 24,
+    QType.Q2_0: 20,
 }
 _TYPES = {"int8": QType.INT8_ROWS, "q8_0": QType.Q8_0, "q4_0": QType.Q4_0, "mxfp4": QType.MXFP4}
 QUANTIZE_CHOICES = ("none", *_TYPES)

@@ -191,9 +191,9 @@ def bytes_as_loaded(checkpoint: Checkpoint, config: ModelConfig, target: QType |
 
 def kept_bytes(weight: Weight) -> int:
     """Bytes that the weight takes as what it is to become, the scales of its rows included."""
-    qtype = weight.quantize_to or weight.qtype.spelled
+    qtype = weight.quantize_to or weight.qtype
     scales = 4 * (weight.n_elements // weight.shape[-1]) if qtype is QType.INT8_ROWS else 0
-    return weight.n_elements // qtype.block_size * qtype.block_bytes + scales
+    return weight.n_elements // qtype.block_size * qtype.kept_bytes + scales
 
 
 def stored_bytes(weight: Weight) -> int:

@@ -44,9 +44,9 @@ struct Stored {
 
 Stored stored(const std::string& label, In<uint8_t, 1> data, int n_matrices, int stored_rows, int cols, Stored::Scales scales,
               Optional<int32_t, 1> row_order, const std::optional<std::string>& quantize_to,
-              const std::optional<std::string>& shorter, std::optional<std::pair<int, int64_t>> file) {
+              const std::optional<std::string>& shorter, std::optional<std::tuple<std::string, int, int64_t>> file) {
   SourceWeight w{};
-  if (file) w.file = file->first, w.offset = file->second;
+  if (file) std::tie(w.path, w.file, w.offset) = *file;
   w.source = source_of(label);
   check(n_matrices > 0 && stored_rows > 0 && cols > 0, "pack: every dimension must be positive");
   int block = source_block(w.source);
@@ -495,6 +495,7 @@ double peak_of(Backend& ops, const std::string& arithmetic, double seconds) {
 }  // namespace
 
 NB_MODULE(_kernels, m) {
+  nb::exception<FileChangedError>(m, "FileChangedError", PyExc_OSError);
   nb::class_<PackedMatrix>(m, "Packed");
   nb::class_<Linear>(m, "Linear")
       .def_prop_ro("rows", &Linear::rows)

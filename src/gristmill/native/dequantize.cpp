@@ -18,7 +18,8 @@ constexpr Info kInfo[] = {{"f32", 1, 4},      {"f16", 1, 2},     {"bf16", 1, 2},
                           {"q4_k", 256, 144}, {"q5_k", 256, 176}, {"q6_k", 256, 210}, {"iq1_s", 256, 50}, {"iq1_m", 256, 56},
                           {"iq2_xxs", 256, 66}, {"iq2_xs", 256, 74}, {"iq2_s", 256, 82}, {"iq3_xxs", 256, 98},
                           {"iq3_s", 256, 110}, {"tq1_0", 256, 54}, {"tq2_0", 256, 66}, {"iq4_nl", 32, 18},
-                          {"iq4_xs", 256, 136}, {"mxfp4", 32, 17}, {"mxfp4_split", 32, 16}, {"q8_groups", 1, 1}, {"int8", 1, 1}};
+                          {"iq4_xs", 256, 136}, {"q1_0", 128, 18}, {"q2_0", 64, 18}, {"mxfp4", 32, 17}, {"mxfp4_split", 32, 16},
+                          {"q8_groups", 1, 1}, {"int8", 1, 1}};
 
 uint16_t u16_at(const uint8_t* p) {
   uint16_t v;
@@ -144,6 +145,16 @@ void block_iq4_xs(const uint8_t* b, float* y) {
   for (int j = 0; j < 8; j++) block_table(b + 8 + 16 * j, kIq4, d * float(iq4_scale(b + 2, j)), y + 32 * j);
 }
 
+void block_q1_0(const uint8_t* b, float* y) {
+  float d = half_at(b);
+  for (int i = 0; i < 128; i++) y[i] = b[2 + i / 8] >> (i % 8) & 1 ? d : -d;
+}
+
+void block_q2_0(const uint8_t* b, float* y) {
+  float d = half_at(b);
+  for (int i = 0; i < 64; i++) y[i] = float((b[2 + i / 4] >> (2 * (i % 4)) & 3) - 1) * d;
+}
+
 }  // namespace
 
 Source source_of(const std::string& label) {
@@ -176,6 +187,8 @@ void dequantize(Source source, const uint8_t* data, int64_t n, float* y) {
       case Source::Q6_K: block_q6_k(data, y); break;
       case Source::IQ4_NL: block_table(data + 2, kIq4, half_at(data), y); break;
       case Source::IQ4_XS: block_iq4_xs(data, y); break;
+      case Source::Q1_0: block_q1_0(data, y); break;
+      case Source::Q2_0: block_q2_0(data, y); break;
       case Source::MXFP4: block_table(data + 1, kMxfp4, e8m0_half(data[0]), y); break;
       default: throw std::invalid_argument("this type keeps its scales apart");
     }

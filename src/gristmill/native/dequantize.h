@@ -7,7 +7,7 @@ namespace gristmill {
 
 enum class Source : int {
   F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ1_S, IQ1_M, IQ2_XXS, IQ2_XS, IQ2_S,
-  IQ3_XXS, IQ3_S, TQ1_0, TQ2_0, IQ4_NL, IQ4_XS, MXFP4, MXFP4_SPLIT, Q8_GROUPS, INT8_ROWS
+  IQ3_XXS, IQ3_S, TQ1_0, TQ2_0, IQ4_NL, IQ4_XS, Q1_0, Q2_0, MXFP4, MXFP4_SPLIT, Q8_GROUPS, INT8_ROWS
 };
 
 // Throws std::invalid_argument for a label that gristmill.formats.qtypes does not define.

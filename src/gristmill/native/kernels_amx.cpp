@@ -39,6 +39,8 @@ const Kernels* kernels_amx() {
     set(Pack::Q5_0, tiled_linear<TypeQ5_0>);
     set(Pack::Q5_1, tiled_linear<TypeQ5_1>);
     set(Pack::IQ4_NL, tiled_linear<TypeIq4Nl>);
+    set(Pack::Q1_0, tiled_linear<TypeQ1_0>);
+    set(Pack::Q2_0, tiled_linear<TypeQ2_0>);
     set(Pack::Q2_K, tiled_linear<TypeQ2_K>);
     set(Pack::Q3_K, tiled_linear<TypeQ3_K>);
     set(Pack::Q4_K, tiled_linear<TypeQ4_K>);

@@ -87,8 +87,8 @@ void lay_nibbles(const StoredRow* rows, size_t at, const Place<uint8_t>& to) {
   }
 }
 
-// Four bytes of each row, whose bit i is the fifth bit of column i: bit j of byte i becomes that of column 4 j + i.
-void lay_fifth_bits_of_32(const StoredRow* rows, size_t at, const Place<uint8_t>& to) {
+// Four bytes of each row, whose bit i belongs to column i: bit j of byte i becomes that of column 4 j + i.
+void lay_bits_of_32(const StoredRow* rows, size_t at, const Place<uint8_t>& to) {
   for (int r = 0; r < kLanes; r++) {
     const uint32_t bits = word(rows[r].blocks + at);
     for (int i = 0; i < 4; i++) {
@@ -111,6 +111,19 @@ void lay_neighbours(const StoredRow* rows, size_t at, const Place<uint8_t>& to) 
   }
 }
 
+// Eight bytes of each row hold two bits of each of 32 columns in order: those of sets 0, 1, 4 and 5, then all others.
+void lay_pairs_of_32(const StoredRow* rows, size_t at, const Place<uint8_t>& to) {
+  for (int r = 0; r < kLanes; r++) {
+    const uint32_t a = word(rows[r].blocks + at), b = word(rows[r].blocks + at + 4);
+    const uint32_t sets[2] = {(a & 0xffff) | b << 16, a >> 16 | (b & 0xffff0000)};
+    for (int i = 0; i < 2; i++) {  // columns of a set become bytes, sets what they hold of each
+      uint32_t x = sets[i], t = (x ^ x >> 6) & 0x00cc00cc;
+      x ^= t ^ t << 6, t = (x ^ x >> 12) & 0x0000f0f0, x ^= t ^ t << 12;
+      std::memcpy(to.quants + to.stride * i + 4 * r, &x, 4);
+    }
+  }
+}
+
 void lay_half_scales(const StoredRow* rows, size_t at, uint8_t* to) {
   for (int r = 0; r < kLanes; r++) std::memcpy(to + 2 * r, rows[r].blocks + at, 2);
 }
@@ -126,10 +139,16 @@ void lay_block(const StoredRow* rows, int step, int zero, const Place<uint8_t>& 
     lay_half_scales(rows, b * 18, to.scales);
   } else if constexpr (kPack == Pack::Q4_1 || kPack == Pack::Q5_0 || kPack == Pack::Q5_1) {
     constexpr int kHalfBytes = kPack == Pack::Q5_0 ? 2 : 4, kBytes = kHalfBytes + (has_fifth_bits(kPack) ? 20 : 16);
-    if constexpr (has_fifth_bits(kPack)) lay_fifth_bits_of_32(rows, b * kBytes + kHalfBytes, to);
+    if constexpr (has_fifth_bits(kPack)) lay_bits_of_32(rows, b * kBytes + kHalfBytes, to);
     lay_nibbles<kPack>(rows, b * kBytes + kBytes - 16, to);
     lay_half_scales(rows, b * kBytes, to.scales);
     if constexpr (kPack != Pack::Q5_0) lay_half_scales(rows, b * kBytes + 2, to.scales + 2 * kLanes);
+  } else if constexpr (kPack == Pack::Q1_0 || kPack == Pack::Q2_0) {
+    constexpr size_t kSteps = kPack == Pack::Q1_0 ? 4 : 2;  // of a block, of 18 bytes
+    const size_t block = b / kSteps * 18, quants = block + 2 + b % kSteps * (16 / kSteps);
+    if constexpr (kPack == Pack::Q1_0) lay_bits_of_32(rows, quants, to);
+    else lay_pairs_of_32(rows, quants, to);
+    lay_half_scales(rows, block, to.scales);
   } else if constexpr (kPack == Pack::Q8R) {
     lay_bytes(rows, b * 32, zero, to);
   } else if constexpr (kPack == Pack::Q8F) {
@@ -482,6 +501,8 @@ void lay_steps(const Matrix& m, const StoredRow* rows, uint8_t* to, int width, i
     case Pack::Q5_0: return lay<Pack::Q5_0>(m, rows, group, width, begin, end, kernels, tail);
     case Pack::Q5_1: return lay<Pack::Q5_1>(m, rows, group, width, begin, end, kernels, tail);
     case Pack::IQ4_NL: return lay<Pack::IQ4_NL>(m, rows, group, width, begin, end, kernels, tail);
+    case Pack::Q1_0: return lay<Pack::Q1_0>(m, rows, group, width, begin, end, kernels, tail);
+    case Pack::Q2_0: return lay<Pack::Q2_0>(m, rows, group, width, begin, end, kernels, tail);
     case Pack::Q2_K: return lay<Pack::Q2_K>(m, rows, group, width, begin, end, kernels, tail);
     case Pack::Q3_K:
     case Pack::IQ2:

@@ -20,6 +20,8 @@
 //   Q5_0         32          fifth bits, nibbles                      16 half
 //   Q4_1         32          nibbles                                  16 half, 16 half that are added to each number
 //   Q5_1         32          fifth bits, nibbles                      the same
+//   Q1_0         32          bits                                     16 half
+//   Q2_0         32          lower bits as of Q2_K                    16 half
 //   MXFP4        32          nibbles                                  16 E8M0 bytes
 //   Q2_K         32          lower bits of sets 0, 1, 4 and 5, lower   16 bytes for columns 0..15, 16 for 16..31: the
 //                            bits of sets 2, 3, 6 and 7               minimum in the high half
@@ -34,7 +36,7 @@
 //                            3, 6 and 7, two sets of nibbles
 //
 // A set is 16 rows x 4 columns of bytes (value + Matrix::zero); nibbles are 4 sets of bytes with set j in the low and set
-// j + 4 in the high half; fifth and third bits are a set of bytes whose bit j is that of set j; upper and lower bits a set of
+// j + 4 in the high half; bits, fifth and third ones too, are a set of bytes whose bit j is that of set j; upper and lower bits a set of
 // bytes with two bits of each, the first set's lowest. All lies in the order in which a kernel for one sequence reads it
 // (blocked_impl.h: set_at). Before every eighth step of the types from Q2_K on stand the scales of scales of each panel: 16
 // half d, of Q2_K also 16 half dmin, of Q4_K and Q5_K those and the minima of the eight steps as two sets, which are multiplied
@@ -47,8 +49,8 @@
 namespace gristmill {
 
 enum class Pack : int {
-  F32, F16, BF16, F32_24, BF16_12, Q8_0, Q8F, Q8R, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL, MXFP4, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_XS,
-  IQ3_S, IQ3_XXS, IQ2, IQ1,
+  F32, F16, BF16, F32_24, BF16_12, Q8_0, Q8F, Q8R, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL, Q1_0, Q2_0, MXFP4, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K,
+  IQ4_XS, IQ3_S, IQ3_XXS, IQ2, IQ1,
   kCount
 };
 
@@ -98,6 +100,8 @@ struct Matrix {
       case Pack::Q8_0:
       case Pack::Q8F:
       case Pack::Q8R: return 512;
+      case Pack::Q1_0: return 64;
+      case Pack::Q2_0:
       case Pack::Q2_K: return 128;
       case Pack::Q3_K:
       case Pack::IQ2:

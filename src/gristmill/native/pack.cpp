@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cassert>
+#include <cerrno>
+#include <cstring>
 #include <vector>
 
 #include "buffers.h"
@@ -19,13 +21,17 @@ namespace gristmill {
 
 namespace {
 
-// Bytes of a weight: `to` if they are in a file that can be read, otherwise where they lie. To have a file's pages mapped, and
-// unmapped in the end, takes longer than to read them.
+// Bytes of a weight: `to` if they are in a file, otherwise where they lie. To have a file's pages mapped, and unmapped in the end,
+// takes longer than to read them; and of one that has become shorter since it was mapped, to look at them ends the process.
 const uint8_t* read_bytes(const SourceWeight& w, const uint8_t* from, size_t n_bytes, uint8_t* to) {
+  if (w.file < 0) return from;
   for (size_t done = 0; done < n_bytes;) {
-    const ssize_t n = w.file < 0 ? 0 : pread(w.file, to + done, n_bytes - done, off_t(w.offset) + (from - w.data) + off_t(done));
-    if (n <= 0) return from;
-    done += size_t(n);
+    const off_t at = off_t(w.offset) + (from - w.data) + off_t(done);
+    const ssize_t n = pread(w.file, to + done, n_bytes - done, at);
+    if (n > 0) done += size_t(n);
+    else if (n == 0 || errno != EINTR)
+      throw FileChangedError(w.path + ": weights: byte " + std::to_string(at) + " cannot be read: " +
+                             (n ? std::strerror(errno) : "the file has become shorter since it was opened") + "; load it again");
   }
   return to;
 }
@@ -287,6 +293,8 @@ Pack pack_of(const SourceWeight& w) {
     case Source::IQ3_S: return Pack::IQ3_S;
     case Source::TQ1_0:
     case Source::TQ2_0: return Pack::Q2_K;
+    case Source::Q1_0: return Pack::Q1_0;
+    case Source::Q2_0: return Pack::Q2_0;
     case Source::MXFP4:
     case Source::MXFP4_SPLIT: return Pack::MXFP4;
     case Source::Q8_GROUPS: return Pack::Q8F;
@@ -495,6 +503,8 @@ float unpack_one(const Matrix& m, const Place<const uint8_t>& at, const uint8_t*
     case Pack::IQ3_XXS: return on_curve(kCurveIq3Xxs, at.scales[r], nibble);
     case Pack::IQ2: return on_curve(kCurveIq2, at.scales[kLanes * (i / 16) + r], three_bits());
     case Pack::IQ1: return on_curve(kCurveIq1, at.scales[kLanes * (i / 16) + r], three_bits());
+    case Pack::Q1_0: return at.quants[lane] >> j & 1 ? half(at.scales) : -half(at.scales);
+    case Pack::Q2_0: return float(two_bits(j % 4 / 2) - 1) * half(at.scales);
     case Pack::MXFP4: return e8m0_half(at.scales[r]) * float(kMxfp4[nibble]);
     case Pack::Q4_K:
     case Pack::Q5_K: {

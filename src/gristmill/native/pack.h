@@ -1,6 +1,8 @@
 // Re-lays weights for the kernels (see matrix.h) and reads single rows back.
 #pragma once
 #include <memory>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "arena.h"
@@ -9,6 +11,11 @@
 #include "threads.h"
 
 namespace gristmill {
+
+// A file no longer has what it had when it was opened.
+struct FileChangedError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
 
 // A weight as its file stores it. `scales` belongs to MXFP4_SPLIT (bytes), Q8_GROUPS and INT8_ROWS
 // (float32; a stored row has one scale).
@@ -24,6 +31,7 @@ struct SourceWeight {
   Pack shorter = Pack::kCount;      // what its floats are kept as if it has codes for them (shortened.h), kCount: what they are
   int file = -1;                    // whose map `data` lies in, from byte `offset` on
   int64_t offset = 0;
+  std::string path = {};            // of that file, for errors
   bool widened = false;             // of float16: it was bfloat16, and is kept as that
   bool guessed = false;             // by some of its rows alone; who reads the others finds out (Panels::exact)
 };

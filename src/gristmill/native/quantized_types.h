@@ -107,6 +107,22 @@ struct TypeIq4Xs : Iq4 {
   static void read_super(const uint8_t* s, F& d, F&) { d = halves_at(s); }
 };
 
+struct TypeQ1_0 : Nibbles {
+  static constexpr int kQuantBytes = 64, kZero = 1, kLargest = 2, kDirect = kDirectBits;
+  static constexpr bool kPairs = false, kDear = true;
+  template <int J>
+  static U set(const uint8_t* q, int) { return u_bits<J, 1, 1>(u_load(q)); }
+  static F scale(const uint8_t* s) { return halves_at(s); }
+};
+
+struct TypeQ2_0 : Nibbles {
+  static constexpr int kQuantBytes = 128, kZero = 1, kLargest = 3, kDirect = kDirectBits;
+  static constexpr bool kDear = true;
+  template <int J>
+  static U set(const uint8_t* q, int stride) { return u_bits<4 * (J / 4) + 2 * (J % 2), 2, 0>(u_load(q + stride * (J % 4 / 2))); }
+  static F scale(const uint8_t* s) { return halves_at(s); }
+};
+
 struct TypeMxfp4 : Nibbles {
   static constexpr int kZero = 12, kLargest = 24, kScaleBytes = 16;
   template <int J>

@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <utility>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -107,6 +108,7 @@ void ThreadPool::loop(int n_items, bool in_order, const std::function<void(int, 
   take_items(leader_, number);
   loop_.store(2 * number, std::memory_order_seq_cst);
   while (!spin_until([this, number] { return !anyone_inside(number); })) std::this_thread::yield();
+  if (failed_.exchange(false, std::memory_order_relaxed)) std::rethrow_exception(std::exchange(failure_, nullptr));
 }
 
 // Whether this thread is inside of the loop now; false if that has been closed. Either this sees that it is closed, or who
@@ -123,7 +125,16 @@ bool ThreadPool::anyone_inside(uint64_t number) const {
   return std::any_of(seats_.begin(), seats_.end(), inside);
 }
 
+// The first to fail keeps what it threw for who made the loop, and takes no more.
 void ThreadPool::take_items(int part, uint64_t number) {
+  try {
+    take_all(part, number);
+  } catch (...) {
+    if (!failed_.exchange(true, std::memory_order_relaxed)) failure_ = std::current_exception();
+  }
+}
+
+void ThreadPool::take_all(int part, uint64_t number) {
   if (in_order_) {
     for (int item; (item = next_item_.fetch_add(1, std::memory_order_relaxed)) < n_items_;) (*body_)(item, item + 1);
     return;

@@ -40,7 +40,8 @@ class ThreadPool {
 
   int size() const { return static_cast<int>(seats_.size()); }
 
-  // Calls body(item) for every item in [0, n_items), on all threads, and returns when all are done.
+  // Calls body(item) for every item in [0, n_items), on all threads, and returns when all are done, or throws what one threw;
+  // of the others, some may then not have been made.
   // Items are handed out one by one, so that a thread that the system took away delays only its own item, and one that
   // comes when all are taken, delays nothing. The caller may give way before it takes any, while others do.
   // Only one thread may call this at a time.
@@ -87,6 +88,7 @@ class ThreadPool {
   bool anyone_inside(uint64_t number) const;
   void loop(int n_items, bool in_order, const std::function<void(int, int)>& body);
   void take_items(int part, uint64_t number);
+  void take_all(int part, uint64_t number);
   Stretch all_of(int part) const;
   Stretch left_of(int part, uint64_t left, uint64_t number) const;
   bool take(int part, uint64_t number, bool first_ones, Stretch& some);
@@ -106,6 +108,8 @@ class ThreadPool {
   int n_items_ = 0;
   bool in_order_ = true;  // items are taken one by one; otherwise each thread takes its part's
   const std::function<void(int, int)>* body_ = nullptr;
+  std::atomic<bool> failed_{false};  // an item of this loop, of which failure_ then tells
+  std::exception_ptr failure_;
 
   // The next call, for whoever takes it; kTaken while somebody makes one and where there are none.
   static constexpr size_t kTaken = ~size_t(0);
