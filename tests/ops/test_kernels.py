@@ -25,10 +25,10 @@ BLOCKED = tuple(q for q in QType if q not in FLOATS)
 GRIDS = (QType.IQ1_S, QType.IQ1_M, QType.IQ2_XXS, QType.IQ2_XS, QType.IQ2_S, QType.IQ3_XXS, QType.IQ3_S)
 TERNARY = (QType.TQ1_0, QType.TQ2_0)
 K_TYPES = (QType.Q2_K, QType.Q3_K, QType.Q4_K, QType.Q5_K, QType.Q6_K, QType.IQ4_XS)
-SUPER = (*K_TYPES, *GRIDS, *TERNARY)  # scales of scales
+FEW_BITS = (QType.Q1_0, QType.Q2_0)
+SUPER = (*K_TYPES, *GRIDS, *TERNARY, *FEW_BITS)  # scales of 256 columns, whose activations share one
 OFFSETS = (QType.Q4_1, QType.Q5_1)
-LARGE_BLOCKS = (QType.Q1_0, QType.Q2_0, QType.Q8_GROUPS)  # whose scale is that of several steps
-SCALES = (QType.Q8_0, QType.Q4_0, QType.Q5_0, QType.IQ4_NL, *OFFSETS, *LARGE_BLOCKS)  # that tiles round
+SCALES = (QType.Q8_0, QType.Q4_0, QType.Q5_0, QType.IQ4_NL, *OFFSETS, QType.Q8_GROUPS, *FEW_BITS)  # that tiles round
 SHORT_SUMS = (
     QType.Q4_K,
     QType.Q5_K,
@@ -67,6 +67,11 @@ def group_of(qtype: QType) -> int:
     return 64 if qtype is QType.Q8_GROUPS else qtype.block_size
 
 
+def columns_of(qtype: QType) -> int:
+    """Of which its kernel wants a multiple."""
+    return 256 if qtype in SUPER else max(32, group_of(qtype))
+
+
 def seen(x: np.ndarray, qtype: QType, isa: str) -> np.ndarray:
     """x as the kernel for this type sees it."""
     if qtype in FLOATS:
@@ -102,7 +107,7 @@ def multiplied(weight: Weight, isa: str) -> np.ndarray:
 @pytest.mark.parametrize("n_blocks", [2, 16])
 def test_linear(cpu: CpuOps, qtype: QType, n_rows: int, n_blocks: int) -> None:
     """Also with no whole number of blocks of columns, for types that have none."""
-    cols = 53 if qtype in FLOATS and n_blocks == 2 else max(32, qtype.block_size) * n_blocks
+    cols = 53 if qtype in FLOATS and n_blocks == 2 else columns_of(qtype) * n_blocks
     rng = np.random.default_rng(n_rows)
     x = rng.normal(size=(n_rows, cols)).astype(np.float32)
     weights = [random_weight(qtype, (rows, cols), seed) for seed, rows in enumerate((70, 16, 3))]
@@ -119,7 +124,7 @@ def test_linear(cpu: CpuOps, qtype: QType, n_rows: int, n_blocks: int) -> None:
 @pytest.mark.parametrize("qtype", list(QType), ids=lambda q: q.label)
 def test_a_row_s_bits_do_not_depend_on_its_neighbours(cpu: CpuOps, qtype: QType) -> None:
     """At every number of rows that has kernels of its own; the last super-block and the last group are not whole."""
-    cols = 9 * max(32, group_of(qtype))
+    cols = 9 * columns_of(qtype)
     x = np.random.default_rng(0).normal(size=(600, cols)).astype(np.float32)
     weight = cpu.put([random_weight(qtype, (170, cols), 0)])
     alone = np.concatenate([cpu.linear(x[i : i + 1], weight) for i in range(20)])
@@ -182,7 +187,7 @@ def test_other_products_give_the_same_bits(isa: str, qtype: QType, n_rows: int) 
     if isa not in isas():
         pytest.skip(f"this machine has no {isa}")
     same = "avx2" if isa == "avxvnni" else "avx512"
-    cols = 9 * max(64 if qtype is QType.Q8_GROUPS else 32, qtype.block_size)
+    cols = 9 * columns_of(qtype)
     x = np.random.default_rng(0).normal(size=(n_rows, cols)).astype(np.float32)
     weight = random_weight(qtype, (170, cols), 0)
     other, plain = (ops.linear(x, ops.put([weight])) for ops in (CpuOps(1, isa), CpuOps(1, same)))
@@ -403,7 +408,7 @@ def test_a_number_that_is_not_finite_stays_visible(cpu: CpuOps) -> None:
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_activations_that_are_not_finite_stay_visible(cpu: CpuOps, qtype: QType, bad: float) -> None:
     """Wherever they stand, and in their own row alone."""
-    cols = 2 * max(64, qtype.block_size)
+    cols = 2 * max(64, columns_of(qtype))
     x = np.random.default_rng(0).normal(size=(20, cols)).astype(np.float32)
     for row, col in enumerate((0, 15, 16, 31, cols - 17, cols - 1)):
         x[3 * row, col] = bad

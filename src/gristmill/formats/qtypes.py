@@ -78,7 +78,7 @@ class QType(Enum):
         return 4 if self is QType.F32 else 1 if self.scales_apart or self is QType.MXFP4 else 2
 
 
-_KEPT_BYTES = {  # scales are bytes, or stand beside every 32 numbers; codes of IQ and TQ become one for each number
+_KEPT_BYTES = {  # scales of scales are bytes; codes of IQ and TQ become one for each number
     QType.Q3_K: 114,
     QType.Q4_K: 148,
     QType.Q5_K: 180,
@@ -90,10 +90,8 @@ _KEPT_BYTES = {  # scales are bytes, or stand beside every 32 numbers; codes of 
     QType.IQ3_XXS: 138,
     QType.IQ3_S: 138,
     QType.IQ4_XS: 138,
-    QType.TQ1_0: 84,
-    QType.TQ2_0: 84,
-    QType.Q1_0: 24,
-    QType.Q2_0: 20,
+    QType.TQ1_0: 72,
+    QType.TQ2_0: 72,
 }
 _TYPES = {"int8": QType.INT8_ROWS, "q8_0": QType.Q8_0, "q4_0": QType.Q4_0, "mxfp4": QType.MXFP4}
 QUANTIZE_CHOICES = ("none", *_TYPES)

@@ -83,7 +83,9 @@ Stored stored(const std::string& label, In<uint8_t, 1> data, int n_matrices, int
     w.shorter = to == "f32_24" ? Pack::F32_24 : to == "bf16" ? Pack::BF16 : Pack::BF16_12;
   }
   w.scales = scales ? scales->data() : nullptr;
-  check(!Matrix{pack_of(w), 1, 1, cols, nullptr}.blocked() || cols % kBlock == 0, "pack: columns must be a multiple of 32");
+  const Matrix shape{pack_of(w), 1, 1, cols, nullptr};
+  check(!shape.blocked() || cols % kBlock == 0, "pack: columns must be a multiple of 32");
+  check(!shape.super() || cols % (kSuperSteps * kBlock) == 0, "pack: columns of this type must be a multiple of 256");
   return {w, std::move(data), std::move(scales), std::move(row_order)};
 }
 

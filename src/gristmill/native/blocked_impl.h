@@ -97,6 +97,21 @@ GRISTMILL_INLINE void start_half(const A& a, I (&sum)[P][C]) {
   }
 }
 
+// The same for the sums of kPart steps, from that of `a` on.
+template <class T, int P, int C, class A>
+GRISTMILL_INLINE void start_part(A a, I (&sum)[P][C]) {
+  constexpr int32_t kRounds = kRound<TypeQ6_K, 0> + kRound<TypeQ6_K, 1>;
+  int32_t starts[C] = {};
+  for (int i = 0; i < T::kPart; i++, a.first++)
+    for (int c = 0; c < C; c++) starts[c] += a.start(0, c) + a.start(1, c) - kRounds;
+#pragma GCC unroll 8
+  for (int c = 0; c < C; c++) {
+    const I start = i_set(times_zero<T::kZero>(starts[c]));
+#pragma GCC unroll 8
+    for (int p = 0; p < P; p++) sum[p][c] = start;
+  }
+}
+
 template <int P, int C>
 GRISTMILL_INLINE void clear_sums(I (&sum)[P][C]) {
 #pragma GCC unroll 8
@@ -256,7 +271,7 @@ GRISTMILL_INLINE void dot_step(const uint8_t* q, int stride, const uint8_t*& sca
   if constexpr (Short::kUsed && kSmall<T>) return dot_step_short<T, P, C>(q, stride, a, even, odd);
   auto dot = [&](auto i, I (&sum)[P][C]) __attribute__((always_inline)) {
     dot_set<T, set_at<T>(i)>(q, stride, a, sum);
-    if constexpr (kStream<P, C> && i % 2 >= int(T::kPairs)) in_order(q);
+    if constexpr (kStream<P, C> && (i + 1) % T::kInLine == 0) in_order(q);
   };
   if constexpr (T::kHalves && !T::kDear && kVectorBytes < 64) {
     // A half after the other, where registers do not hold the sums of both.
@@ -275,7 +290,7 @@ template <class T, int P, int C, class A>
 GRISTMILL_INLINE void dot_all(const uint8_t* q, int stride, const uint8_t*& scales, const A& a, I (&sum)[P][C]) {
   // Two sums an output where there are few, so that fewer products wait for the one before: whole numbers may be added in
   // any order.
-  constexpr bool kTwo = kSplitSums && kStream<P, C> && (C == 1 ? T::kPairs : T::kShared == 1);
+  constexpr bool kTwo = kSplitSums && kStream<P, C> && (C == 1 ? T::kPairs || T::kPart > 0 : T::kShared == 1);
   if constexpr (kTwo) {
     I other[P][C];
     clear_sums<P, C>(other);
@@ -425,7 +440,7 @@ GRISTMILL_INLINE void whole_super(const uint8_t* super, int n, int stride, const
         for (int c = 0; c < C; c++) of_columns[i][c] = -a.start(0, c);
 #pragma GCC unroll 8
       for (int p = 0; p < P; p++, own += T::kScaleBytes) {
-        if constexpr (kWait) whole[p].add(scales[i][p] = T::scale(own));
+        if constexpr (kWait) whole[p].add(scales[i][p] = T::scale(scale_at<T>(super + T::kSuperBytes * p, own, i)));
         if constexpr (T::kOffset) whole_offsets[p].add(offsets[i][p] = T::offset(own));
         if constexpr (T::kOwnScales) scale[0][p] = T::scale(own);
         if constexpr (T::kHalves) scale[1][p] = T::second_scale(own);
@@ -506,6 +521,30 @@ struct BlockedVisit {
         at += T::kSuperBytes * width;
         auto step = [&](auto add) __attribute__((always_inline)) { add(at, at + to_scales), ask(), next(); };
         whole_super<T, P, C>(super, end - b < kSuperSteps ? end - b : kSuperSteps, stride, a, acc, step);
+      }
+    } else if constexpr (T::kPart > 0) {
+      for (int b = begin; b < end; b += T::kShared) {
+        const uint8_t* scales = at - 64 * first + T::kSuperBytes * first;
+        if constexpr (P == kGroup)
+          if (!ahead.asks()) ask_beyond(scales, Index<T::kSuperBytes * kGroup>());
+        F d[T::kShared / T::kPart][P];
+#pragma GCC unroll 8
+        for (int p = 0; p < P; p++)
+#pragma GCC unroll 8
+          for (int part = 0; part < T::kShared / T::kPart; part++)
+            d[part][p] = T::scale(scales + T::kSuperBytes * p + 2 * kLanes * part);
+        at += T::kSuperBytes * width;
+#pragma GCC unroll 8
+        for (int part = 0; part < T::kShared / T::kPart; part++) {
+          I sum[P][C];
+          start_part<T, P, C>(a, sum);
+#pragma GCC unroll 4
+          for (int i = 0; i < T::kPart; i++, next()) {
+            dot_all<T, P, C>(at, stride, scales, a, sum);
+            ask();
+          }
+          add_shared<T, P, C>(sum, d[part], a.before(), acc);
+        }
       }
     } else if constexpr (T::kShared == 1) {
       for (int b = begin; b < end; b++, next()) {

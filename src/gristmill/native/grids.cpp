@@ -182,7 +182,7 @@ void take(Source source, const uint8_t* b, Codes& to) {
   }
 }
 
-// Bits 0 and 1 of each code in 64 bytes, as Q2_K and Q3_K have them.
+// Bits 0 and 1 of each code in 64 bytes, as Q3_K has them.
 void put_pairs_of_bits(const Codes& codes, uint8_t* __restrict to) {
   for (int half = 0; half < 2; half++, to += 32)
     for (int i = 0; i < 32; i++) {
@@ -223,11 +223,15 @@ void put_iq4_xs(const Codes& codes, uint8_t* __restrict to) {
   }
 }
 
-void put_q2_k(const Codes& codes, uint8_t* to) {
-  std::memset(to, 0x11, kScales);  // a code less one
-  put_pairs_of_bits(codes, to + 16);
-  std::memcpy(to + 80, &codes.d, 2);
-  std::memcpy(to + 82, &codes.d, 2);
+// Four blocks of 64 numbers.
+void put_q2_0(const Codes& codes, uint8_t* __restrict to) {
+  for (int n = 0; n < kNumbers; n += 64, to += 18) {
+    std::memcpy(to, &codes.d, 2);
+    for (int i = 0; i < 16; i++) {
+      const auto four = read<uint32_t>(codes.code + n + 4 * i);
+      to[2 + i] = uint8_t(four | four >> 6 | four >> 12 | four >> 18);
+    }
+  }
 }
 
 }  // namespace
@@ -237,25 +241,25 @@ Source spelled(Source source) {
     case Source::IQ3_XXS:
     case Source::IQ3_S: return Source::IQ4_XS;
     case Source::TQ1_0:
-    case Source::TQ2_0: return Source::Q2_K;
+    case Source::TQ2_0: return Source::Q2_0;
     default: return Source::Q3_K;
   }
 }
 
 void spell(Source source, const uint8_t* blocks, int64_t n, uint8_t* out) {
   const Source target = spelled(source);
-  const int bytes = source_block_bytes(source), out_bytes = source_block_bytes(target);
+  const int bytes = source_block_bytes(source), out_bytes = kNumbers / source_block(target) * source_block_bytes(target);
   Codes codes;
   for (; n > 0; n -= kNumbers, blocks += bytes, out += out_bytes) {
     take(source, blocks, codes);
     if (target == Source::Q3_K) put_q3_k(codes, out);
     else if (target == Source::IQ4_XS) put_iq4_xs(codes, out);
-    else put_q2_k(codes, out);
+    else put_q2_0(codes, out);
   }
 }
 
 void numbers_of_grid(Source source, const uint8_t* blocks, int64_t n, float* out) {
-  const bool ternary = spelled(source) == Source::Q2_K;
+  const bool ternary = spelled(source) == Source::Q2_0;
   const Curve& curve = source == Source::IQ3_S     ? kCurveIq3S
                        : source == Source::IQ3_XXS ? kCurveIq3Xxs
                        : source <= Source::IQ1_M   ? kCurveIq1

@@ -2,7 +2,7 @@
 //
 // In IQ1, IQ2 and IQ3 a code names a point of a grid: what four or eight neighbours are without their signs (in IQ1, before an
 // eighth of their scale is added or taken off). Their blocks become blocks of Q3_K and IQ4_XS in size and layout, with signs in
-// the highest bit, whose codes stand for other numbers: Curve. TQ1_0 and TQ2_0 become Q2_K. Layouts: ggml-common.h.
+// the highest bit, whose codes stand for other numbers: Curve. TQ1_0 and TQ2_0 become Q2_0. Layouts: ggml-common.h.
 #pragma once
 #include <cstdint>
 #include <vector>

@@ -87,16 +87,28 @@ void lay_nibbles(const StoredRow* rows, size_t at, const Place<uint8_t>& to) {
   }
 }
 
+inline Words words_at(const StoredRow* rows, size_t at) {
+  return Words{word(rows[0].blocks + at), word(rows[1].blocks + at), word(rows[2].blocks + at), word(rows[3].blocks + at)};
+}
+
+// Bits of each word change places where bit P of their number is set and bit Q is not, or the other way round.
+template <int P, int Q>
+inline Words swapped(Words x) {
+  constexpr auto mask = [] {
+    uint32_t bits = 0;
+    for (int i = 0; i < 32; i++) bits |= uint32_t((i >> Q & 1) && !(i >> P & 1)) << i;
+    return bits;
+  };
+  constexpr uint32_t kMask = mask();
+  constexpr int kApart = (1 << P) - (1 << Q);
+  const Words differ = (x ^ x >> kApart) & kMask;
+  return x ^ differ ^ differ << kApart;
+}
+
 // Four bytes of each row, whose bit i belongs to column i: bit j of byte i becomes that of column 4 j + i.
 void lay_bits_of_32(const StoredRow* rows, size_t at, const Place<uint8_t>& to) {
-  for (int r = 0; r < kLanes; r++) {
-    const uint32_t bits = word(rows[r].blocks + at);
-    for (int i = 0; i < 4; i++) {
-      uint32_t x = bits >> i & 0x11111111;
-      x = (x | x >> 3) & 0x03030303, x = (x | x >> 6) & 0x000f000f;
-      to.quants[4 * r + i] = uint8_t(x | x >> 12);
-    }
-  }
+  for (int r = 0; r < kLanes; r += 4)
+    store(to.quants + 4 * r, swapped<1, 0>(swapped<2, 1>(swapped<3, 0>(swapped<4, 1>(words_at(rows + r, at))))));
 }
 
 // 16 bytes of each row with neighbours in one byte.
@@ -113,14 +125,11 @@ void lay_neighbours(const StoredRow* rows, size_t at, const Place<uint8_t>& to) 
 
 // Eight bytes of each row hold two bits of each of 32 columns in order: those of sets 0, 1, 4 and 5, then all others.
 void lay_pairs_of_32(const StoredRow* rows, size_t at, const Place<uint8_t>& to) {
-  for (int r = 0; r < kLanes; r++) {
-    const uint32_t a = word(rows[r].blocks + at), b = word(rows[r].blocks + at + 4);
-    const uint32_t sets[2] = {(a & 0xffff) | b << 16, a >> 16 | (b & 0xffff0000)};
-    for (int i = 0; i < 2; i++) {  // columns of a set become bytes, sets what they hold of each
-      uint32_t x = sets[i], t = (x ^ x >> 6) & 0x00cc00cc;
-      x ^= t ^ t << 6, t = (x ^ x >> 12) & 0x0000f0f0, x ^= t ^ t << 12;
-      std::memcpy(to.quants + to.stride * i + 4 * r, &x, 4);
-    }
+  for (int r = 0; r < kLanes; r += 4) {
+    const Words a = words_at(rows + r, at), b = words_at(rows + r, at + 4);
+    // Columns of a set become bytes, and sets what these hold of each.
+    store(to.quants + 4 * r, swapped<4, 2>(swapped<3, 1>((a & 0xffff) | b << 16)));
+    store(to.quants + to.stride + 4 * r, swapped<4, 2>(swapped<3, 1>(a >> 16 | (b & 0xffff0000))));
   }
 }
 
@@ -143,12 +152,6 @@ void lay_block(const StoredRow* rows, int step, int zero, const Place<uint8_t>& 
     lay_nibbles<kPack>(rows, b * kBytes + kBytes - 16, to);
     lay_half_scales(rows, b * kBytes, to.scales);
     if constexpr (kPack != Pack::Q5_0) lay_half_scales(rows, b * kBytes + 2, to.scales + 2 * kLanes);
-  } else if constexpr (kPack == Pack::Q1_0 || kPack == Pack::Q2_0) {
-    constexpr size_t kSteps = kPack == Pack::Q1_0 ? 4 : 2;  // of a block, of 18 bytes
-    const size_t block = b / kSteps * 18, quants = block + 2 + b % kSteps * (16 / kSteps);
-    if constexpr (kPack == Pack::Q1_0) lay_bits_of_32(rows, quants, to);
-    else lay_pairs_of_32(rows, quants, to);
-    lay_half_scales(rows, block, to.scales);
   } else if constexpr (kPack == Pack::Q8R) {
     lay_bytes(rows, b * 32, zero, to);
   } else if constexpr (kPack == Pack::Q8F) {
@@ -297,10 +300,24 @@ void lay_iq4_xs(const StoredRow* rows, size_t at, const Place<uint8_t>* to) {
   lay_half_scales(rows, at, to[0].super);
 }
 
+// Q1_0 and Q2_0: blocks of 18 bytes, of which a scale is the first two, for some steps each.
+template <Pack kPack>
+void lay_few_bits(const StoredRow* rows, int step, const Place<uint8_t>* to) {
+  constexpr int kSteps = kPack == Pack::Q1_0 ? 4 : 2;
+  for (int s = 0; s < kSuperSteps; s++) {
+    const size_t block = size_t((step + s) / kSteps) * 18, quants = block + 2 + s % kSteps * (16 / kSteps);
+    if (s % kSteps == 0) lay_half_scales(rows, block, to[0].super + 2 * kLanes * (s / kSteps));
+    if constexpr (kPack == Pack::Q1_0) lay_bits_of_32(rows, quants, to[s]);
+    else lay_pairs_of_32(rows, quants, to[s]);
+  }
+}
+
 template <Pack kPack>
 void lay_eight(const StoredRow* rows, int step, const Place<uint8_t>* to) {
   size_t block = size_t(step) / 8;
-  if constexpr (kPack == Pack::Q4_K) {
+  if constexpr (kPack == Pack::Q1_0 || kPack == Pack::Q2_0) {
+    lay_few_bits<kPack>(rows, step, to);
+  } else if constexpr (kPack == Pack::Q4_K) {
     lay_k4<kPack>(rows, block * 144, 16, to);
   } else if constexpr (kPack == Pack::Q5_K) {
     lay_k4<kPack>(rows, block * 176, 48, to);

@@ -20,8 +20,6 @@
 //   Q5_0         32          fifth bits, nibbles                      16 half
 //   Q4_1         32          nibbles                                  16 half, 16 half that are added to each number
 //   Q5_1         32          fifth bits, nibbles                      the same
-//   Q1_0         32          bits                                     16 half
-//   Q2_0         32          lower bits as of Q2_K                    16 half
 //   MXFP4        32          nibbles                                  16 E8M0 bytes
 //   Q2_K         32          lower bits of sets 0, 1, 4 and 5, lower   16 bytes for columns 0..15, 16 for 16..31: the
 //                            bits of sets 2, 3, 6 and 7               minimum in the high half
@@ -34,14 +32,17 @@
 //   Q6_K         32          upper bits of sets 0, 1, 4 and 5, two    16 signed bytes for columns 0..15, 16 for 16..31
 //                            sets of nibbles, upper bits of sets 2,
 //                            3, 6 and 7, two sets of nibbles
+//   Q1_0         32          bits                                     none: see below
+//   Q2_0         32          lower bits as of Q2_K                    none
 //
 // A set is 16 rows x 4 columns of bytes (value + Matrix::zero); nibbles are 4 sets of bytes with set j in the low and set
-// j + 4 in the high half; bits, fifth and third ones too, are a set of bytes whose bit j is that of set j; upper and lower bits a set of
-// bytes with two bits of each, the first set's lowest. All lies in the order in which a kernel for one sequence reads it
-// (blocked_impl.h: set_at). Before every eighth step of the types from Q2_K on stand the scales of scales of each panel: 16
-// half d, of Q2_K also 16 half dmin, of Q4_K and Q5_K those and the minima of the eight steps as two sets, which are multiplied
-// by the sums of activations as quants are by activations. After the last step of Q8R stand the scales of each panel's rows, 16
-// float; after that of shortened types each panel's bases, a word, then the group's patches.
+// j + 4 in the high half; bits, also fifth and third ones, are a set of bytes whose bit j is that of set j; upper and lower
+// bits a set of bytes with two bits of each, the first set's lowest. All lies in the order in which a kernel for one sequence
+// reads it (blocked_impl.h: set_at). Before every eighth step of the types from Q2_K on stand the scales of scales of each
+// panel: 16 half d, of Q2_K also 16 half dmin, of Q4_K and Q5_K those and the minima of the eight steps as two sets, which are
+// multiplied by the sums of activations as quants are by activations; of Q1_0 and Q2_0 the scales themselves, 16 half for every
+// four of those steps, or two. After the last step of Q8R stand the scales of each panel's rows, 16 float; after that of
+// shortened types each panel's bases, a word, then the group's patches.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -49,8 +50,8 @@
 namespace gristmill {
 
 enum class Pack : int {
-  F32, F16, BF16, F32_24, BF16_12, Q8_0, Q8F, Q8R, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL, Q1_0, Q2_0, MXFP4, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K,
-  IQ4_XS, IQ3_S, IQ3_XXS, IQ2, IQ1,
+  F32, F16, BF16, F32_24, BF16_12, Q8_0, Q8F, Q8R, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL, MXFP4, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_XS,
+  IQ3_S, IQ3_XXS, IQ2, IQ1, Q1_0, Q2_0,
   kCount
 };
 
@@ -76,7 +77,7 @@ struct Matrix {
   bool shortened() const { return pack == Pack::F32_24 || pack == Pack::BF16_12; }
   // The type whose numbers these are.
   Pack plain() const { return pack == Pack::F32_24 ? Pack::F32 : pack == Pack::BF16_12 ? Pack::BF16 : pack; }
-  bool super() const { return super_bytes() > 0; }  // has scales of scales; activations then share theirs in as many steps
+  bool super() const { return super_bytes() > 0; }  // has scales before eight steps; activations then share theirs in as many
   int n_panels() const { return (rows + kLanes - 1) / kLanes; }
   int n_groups() const { return (n_panels() + kGroup - 1) / kGroup; }  // of one matrix
   int n_steps() const {
@@ -116,7 +117,9 @@ struct Matrix {
   size_t scale_bytes() const {
     if (!blocked()) return 0;
     switch (pack) {
-      case Pack::Q8R: return 0;
+      case Pack::Q8R:
+      case Pack::Q1_0:
+      case Pack::Q2_0: return 0;
       case Pack::Q4_K:
       case Pack::Q5_K:
       case Pack::IQ4_XS:
@@ -131,7 +134,9 @@ struct Matrix {
   }
   size_t super_bytes() const {
     switch (pack) {
+      case Pack::Q1_0:
       case Pack::Q2_K: return 64;
+      case Pack::Q2_0: return 128;
       case Pack::Q4_K:
       case Pack::Q5_K: return 192;
       case Pack::Q3_K:

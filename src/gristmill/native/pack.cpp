@@ -21,8 +21,8 @@ namespace gristmill {
 
 namespace {
 
-// Bytes of a weight: `to` if they are in a file, otherwise where they lie. To have a file's pages mapped, and unmapped in the end,
-// takes longer than to read them; and of one that has become shorter since it was mapped, to look at them ends the process.
+// Bytes of a weight: `to` if they are in a file, otherwise where they lie. To have a file's pages mapped, and unmapped in the
+// end, takes longer than to read them; and of one that has become shorter since it was mapped, to look at them ends the process.
 const uint8_t* read_bytes(const SourceWeight& w, const uint8_t* from, size_t n_bytes, uint8_t* to) {
   if (w.file < 0) return from;
   for (size_t done = 0; done < n_bytes;) {
@@ -292,7 +292,7 @@ Pack pack_of(const SourceWeight& w) {
     case Source::IQ3_XXS: return Pack::IQ3_XXS;
     case Source::IQ3_S: return Pack::IQ3_S;
     case Source::TQ1_0:
-    case Source::TQ2_0: return Pack::Q2_K;
+    case Source::TQ2_0: return Pack::Q2_0;
     case Source::Q1_0: return Pack::Q1_0;
     case Source::Q2_0: return Pack::Q2_0;
     case Source::MXFP4:
@@ -503,8 +503,11 @@ float unpack_one(const Matrix& m, const Place<const uint8_t>& at, const uint8_t*
     case Pack::IQ3_XXS: return on_curve(kCurveIq3Xxs, at.scales[r], nibble);
     case Pack::IQ2: return on_curve(kCurveIq2, at.scales[kLanes * (i / 16) + r], three_bits());
     case Pack::IQ1: return on_curve(kCurveIq1, at.scales[kLanes * (i / 16) + r], three_bits());
-    case Pack::Q1_0: return at.quants[lane] >> j & 1 ? half(at.scales) : -half(at.scales);
-    case Pack::Q2_0: return float(two_bits(j % 4 / 2) - 1) * half(at.scales);
+    case Pack::Q1_0: {
+      const float d = half(at.super + 2 * kLanes * (step % kSuperSteps / 4));
+      return at.quants[lane] >> j & 1 ? d : -d;
+    }
+    case Pack::Q2_0: return float(two_bits(j % 4 / 2) - 1) * half(at.super + 2 * kLanes * (step % kSuperSteps / 2));
     case Pack::MXFP4: return e8m0_half(at.scales[r]) * float(kMxfp4[nibble]);
     case Pack::Q4_K:
     case Pack::Q5_K: {

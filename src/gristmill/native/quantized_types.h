@@ -17,6 +17,8 @@ GRISTMILL_INLINE F halves_at(const uint8_t* s) { return f_of_half(reinterpret_ca
 //   kLargest  of the quants, which are unsigned where they are under 128
 //   kPairs    sets J and J + 4 share bytes, so that one is multiplied after the other
 //   kRows     a scale for each row, after the last step, and none in the steps
+//   kPart     steps that share a scale, which stands before kSuperSteps of them; 0 where scales stand in the steps
+//   kInLine   sets that a line of bytes has, where the order in which they are multiplied leaves them together
 //   kShared   steps that share the activations' scale: so their sums meet it once
 //   kShift    bits that a sum of a K type has beyond 16; they are rounded away before it meets its scale
 //   kWhole    scales are whole numbers, or made so, and nothing is rounded away: see Whole
@@ -28,7 +30,7 @@ struct Nibbles {
   static constexpr int kQuantBytes = 256, kScaleBytes = 32, kSuperBytes = 0;
   static constexpr bool kMinimum = false, kOffset = false, kHalves = false, kPairs = true, kRows = false, kDear = false,
                         kAsk = true, kWhole = false;
-  static constexpr int kShared = 1, kLargest = 15;
+  static constexpr int kShared = 1, kPart = 0, kInLine = 2, kLargest = 15;
   static constexpr int kDirect = kDirectNibbles;
   template <int J>
   static U set(const uint8_t* q, int stride) {
@@ -41,7 +43,7 @@ struct TypeQ8_0 {
   static constexpr int kQuantBytes = 512, kZero = kByteZero, kScaleBytes = 32, kSuperBytes = 0;
   static constexpr bool kMinimum = false, kOffset = false, kHalves = false, kPairs = false, kRows = false, kDear = false,
                         kAsk = false, kWhole = false;
-  static constexpr int kShared = 1, kLargest = 255;
+  static constexpr int kShared = 1, kPart = 0, kInLine = 1, kLargest = 255;
   static constexpr int kDirect = INT32_MAX;
   template <int J>
   static U set(const uint8_t* q, int stride) { return u_byte(u_load(q + stride * J)); }
@@ -105,22 +107,6 @@ struct TypeIq4Xs : Iq4 {
   static constexpr int kScaleBytes = 16, kSuperBytes = 32, kShared = kSuperSteps, kShift = 4;
   static I scale(const uint8_t* s) { return i_of_i8(s); }
   static void read_super(const uint8_t* s, F& d, F&) { d = halves_at(s); }
-};
-
-struct TypeQ1_0 : Nibbles {
-  static constexpr int kQuantBytes = 64, kZero = 1, kLargest = 2, kDirect = kDirectBits;
-  static constexpr bool kPairs = false, kDear = true;
-  template <int J>
-  static U set(const uint8_t* q, int) { return u_bits<J, 1, 1>(u_load(q)); }
-  static F scale(const uint8_t* s) { return halves_at(s); }
-};
-
-struct TypeQ2_0 : Nibbles {
-  static constexpr int kQuantBytes = 128, kZero = 1, kLargest = 3, kDirect = kDirectBits;
-  static constexpr bool kDear = true;
-  template <int J>
-  static U set(const uint8_t* q, int stride) { return u_bits<4 * (J / 4) + 2 * (J % 2), 2, 0>(u_load(q + stride * (J % 4 / 2))); }
-  static F scale(const uint8_t* s) { return halves_at(s); }
 };
 
 struct TypeMxfp4 : Nibbles {
@@ -211,6 +197,23 @@ struct OnCurve : Codes {
   static void read_super(const uint8_t* s, F& d, F&) { d = f_mul(halves_at(s), f_set(kCurve.unit)); }
 };
 
+// Few bits, whose scales are floats, each of kPart steps.
+struct TypeQ1_0 : Nibbles {
+  static constexpr int kQuantBytes = 64, kZero = 1, kLargest = 2, kScaleBytes = 0, kSuperBytes = 64;
+  static constexpr int kShared = kSuperSteps, kShift = 0, kPart = 4, kInLine = 8, kDirect = INT32_MAX;
+  static constexpr bool kPairs = false;
+  template <int J>
+  static U set(const uint8_t* q, int) { return u_bits<J, 1, 1>(u_load(q)); }
+  static F scale(const uint8_t* s) { return halves_at(s); }
+};
+
+struct TypeQ2_0 : TypeQ1_0 {
+  static constexpr int kQuantBytes = 128, kLargest = 3, kSuperBytes = 128, kPart = 2, kInLine = 4;
+  static constexpr bool kPairs = true;
+  template <int J>
+  static U set(const uint8_t* q, int stride) { return TypeQ2_K::set<J>(q, stride); }
+};
+
 using TypeIq3S = OnCurve<TypeIq4Codes, kCurveIq3S, 16, 1>;
 using TypeIq3Xxs = OnCurve<TypeIq4Codes, kCurveIq3Xxs, 64, 3>;
 using TypeIq2 = OnCurve<TypeQ3_K, kCurveIq2, 64, 2>;
@@ -225,6 +228,7 @@ constexpr int kToMinima = 64;  // from a panel's scales of scales
 template <class T>
 struct Expanded : T {
   static constexpr bool kPairs = T::kHalves, kDear = false;
+  static constexpr int kInLine = kPairs ? 2 : 1;
   static constexpr int kQuantBytes = 512, kSuperBytes = (T::kSuperBytes + 63) / 64 * 64;
   static constexpr int kScaleBytes = (T::kHalves && T::kMinimum) || T::kOffset ? 128 : 64;
   template <int J>
@@ -243,10 +247,17 @@ struct Expanded : T {
 // are rounded, as many times what then is 1. A quant times its scale fits 16 bits. Offsets likewise, of 16 bits.
 template <class T>
 struct Whole : T {
-  static constexpr bool kWhole = true, kOwnScales = T::kSuperBytes > 0;
+  static constexpr bool kWhole = true, kOwnScales = T::kSuperBytes > 0 && T::kPart == 0;
   static constexpr int kShared = kSuperSteps, kShift = 0, kDirect = INT32_MAX;  // many columns meet it in tiles
   static constexpr int kMostScale = T::kScaleBytes == kLanes ? 2048 : 255;  // MXFP4's powers of two stay what they are
 };
+
+// Where step b of some that share the activations' scale has its own; super: what stands before them, own: the step's.
+template <class T>
+GRISTMILL_INLINE const uint8_t* scale_at(const uint8_t* super, const uint8_t* own, int b) {
+  if constexpr (T::kPart > 0) return super + 2 * kLanes * (b / T::kPart);
+  else return own;
+}
 
 // Some numbers of each of a panel's rows as whole ones, the largest of which is kMost: a number is about whole(number) * d.
 template <int kMost>

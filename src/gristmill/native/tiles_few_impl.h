@@ -90,8 +90,8 @@ class FewStages {
     };
     auto take = [&](int b) __attribute__((always_inline)) {
       if (b < taken.n) {
-        take_step<T>(taken.quants + taken.step_bytes * b, 64 * taken.width, taken.scales + taken.step_bytes * b, inverse, b,
-                     planes);
+        take_step<T>(taken.quants + taken.step_bytes * b, 64 * taken.width,
+                     scale_at<T>(taken.super, taken.scales + taken.step_bytes * b, b), inverse, b, planes);
         asking.ask(kStepLines);
       } else if (b == taken.n && b % 2) {
         take_nothing(b, planes);

@@ -26,7 +26,8 @@ inline void take_pair(const uint8_t* q, int width, int first, int n_steps, Taken
   }
   for (int b = 0; b < n_steps; b++, quants += step_bytes, scales += step_bytes)
     for (int p = 0; p < n_panels; p++)
-      take_step<T>(quants + 64 * p, 64 * width, scales + T::kScaleBytes * p, inverse[p], b, out[p].planes);
+      take_step<T>(quants + 64 * p, 64 * width,
+                   scale_at<T>(q + T::kSuperBytes * (first + p), scales + T::kScaleBytes * p, b), inverse[p], b, out[p].planes);
 }
 
 // Sums of a group with all those columns, which wait for the next super-block.

@@ -139,7 +139,7 @@ GRISTMILL_INLINE F take_scales(const uint8_t* super, const uint8_t* scales, size
     else if constexpr (T::kMinimum) take_minima(super + kToMinima, out);
   } else if constexpr (!T::kRows) {
     WholeScales<T> whole;
-    for (int b = 0; b < n; b++) whole.add(T::scale(scales + step_bytes * b));
+    for (int b = 0; b < n; b++) whole.add(T::scale(scale_at<T>(super, scales + step_bytes * b, b)));
     d = whole.d(), inverse = whole.inverse();
     if constexpr (T::kOffset) dmin = take_offsets<T>(scales, step_bytes, n, out);
   }
