@@ -1,6 +1,7 @@
 # make run               builds and tells a story           make test    lint, types, layers, tests
 # make lint              the checks alone                   make bench   speed on this machine
 # make sanitize          native code under AddressSanitizer and UndefinedBehaviorSanitizer (gcc; builds for minutes)
+# make emulate-amx       kernels of Intel's AMX on a processor with AVX-512 and bfloat16 that has none (builds for minutes)
 
 PYTHON ?= python3
 VENV := .venv
@@ -15,7 +16,7 @@ ARGS ?= -n 400
 
 export CMAKE_BUILD_PARALLEL_LEVEL ?= 2
 
-.PHONY: run test lint bench sanitize clean
+.PHONY: run test lint bench sanitize emulate-amx clean
 
 run: $(VENV)/.built
 	@$(BIN)/gristmill generate $(if $(MODEL),-m "$(MODEL)") -p "$(PROMPT)" $(ARGS)
@@ -35,20 +36,29 @@ bench: $(VENV)/.tested-with
 	$(BIN)/gristmill bench machine
 	$(BIN)/python benchmarks/kernels.py
 
-# In an environment of its own, which finds everything but gristmill in the usual one.
+# In environments of their own, which find everything but gristmill in the usual one.
+define own_environment
+	$(PYTHON) -m venv $(1)/venv
+	$(BIN)/python -c "import sys; print(*(p for p in sys.path if p.endswith('site-packages')), sep='\n')" \
+	  > $$(echo $(1)/venv/lib/python3*/site-packages)/usual.pth
+	$(1)/venv/bin/python -m pip install --quiet --no-build-isolation --no-deps -C build-dir=$(1)/native $(2) .
+endef
+
 SANITIZED := build/sanitize
 SANITIZED_TESTS ?= $(addprefix tests/ops/test_,kernels.py attention.py sampling.py memory.py lazy.py) \
   $(addprefix tests/formats/test_,dequantize.py quantize.py) tests/tokenizer/test_tokenizer_special.py
 
 sanitize: $(VENV)/.tested-with
-	$(PYTHON) -m venv $(SANITIZED)/venv
-	$(BIN)/python -c "import sys; print(*(p for p in sys.path if p.endswith('site-packages')), sep='\n')" \
-	  > $$(echo $(SANITIZED)/venv/lib/python3*/site-packages)/usual.pth
-	$(SANITIZED)/venv/bin/python -m pip install --quiet --no-build-isolation --no-deps -C build-dir=$(SANITIZED)/native \
-	  -C cmake.build-type=RelWithDebInfo -C cmake.define.GRISTMILL_SANITIZE=ON .
+	$(call own_environment,$(SANITIZED),-C cmake.build-type=RelWithDebInfo -C cmake.define.GRISTMILL_SANITIZE=ON)
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" \
 	  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
 	  $(SANITIZED)/venv/bin/python -m pytest $(SANITIZED_TESTS)
+
+EMULATED := build/emulate-amx
+
+emulate-amx: $(VENV)/.tested-with
+	$(call own_environment,$(EMULATED),-C cmake.define.GRISTMILL_EMULATE_AMX=ON)
+	GRISTMILL_ISA=amx $(EMULATED)/venv/bin/python -m pytest -k amx $(addprefix tests/ops/test_,kernels.py attention.py lazy.py)
 
 $(VENV)/.tools:
 	$(PYTHON) -m venv $(VENV)

@@ -161,24 +161,21 @@ template <class Products>
 inline double tile_rounds(int64_t n, int columns, Products products) {
   const TileShapes shapes(kWideRows, 64, 64);
   clear_tiles(Tiles<4>());
-  asm volatile("tilezero %%tmm2\n\ttilezero %%tmm3\n\ttilezero %%tmm4\n\ttilezero %%tmm5" ::: "memory");
+  clear_tile<2>(), clear_tile<3>(), clear_tile<4>(), clear_tile<5>();
   for (int64_t i = 0; i < n; i++) products();
   return double(n) * 4 * kWideRows * kLanes * columns * 2;
 }
 
 double peak_bf16_tiles(int64_t n) {
   return tile_rounds(n, 32, [] {
-    asm volatile(
-        "tdpbf16ps %%tmm4, %%tmm2, %%tmm0\n\ttdpbf16ps %%tmm5, %%tmm2, %%tmm1\n\t"
-        "tdpbf16ps %%tmm4, %%tmm3, %%tmm6\n\ttdpbf16ps %%tmm5, %%tmm3, %%tmm7" ::: "memory");
+    multiply_pairs<0, 2, 4>(), multiply_pairs<1, 2, 5>(), multiply_pairs<6, 3, 4>(), multiply_pairs<7, 3, 5>();
   });
 }
 
 double peak_int8_tiles(int64_t n) {
   return tile_rounds(n, 64, [] {
-    asm volatile(
-        "tdpbssd %%tmm4, %%tmm2, %%tmm0\n\ttdpbssd %%tmm5, %%tmm2, %%tmm1\n\t"
-        "tdpbssd %%tmm4, %%tmm3, %%tmm6\n\ttdpbssd %%tmm5, %%tmm3, %%tmm7" ::: "memory");
+    multiply_bytes<0, 2, 4, true>(), multiply_bytes<1, 2, 5, true>();
+    multiply_bytes<6, 3, 4, true>(), multiply_bytes<7, 3, 5, true>();
   });
 }
 

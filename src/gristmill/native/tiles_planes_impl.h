@@ -168,11 +168,7 @@ inline void take_nothing(int b, TakenQuants& out) {
 
 template <int Sum, bool Signed, int Left = 2>
 GRISTMILL_INLINE void add_bytes() {
-  constexpr int kRight = 4 + Sum % 2;
-  if constexpr (Signed)
-    asm volatile("tdpbssd %%tmm%c0, %%tmm%c1, %%tmm%c2" ::"i"(kRight), "i"(Left), "i"(kSumTiles[Sum]) : "memory");
-  else
-    asm volatile("tdpbsud %%tmm%c0, %%tmm%c1, %%tmm%c2" ::"i"(kRight), "i"(Left), "i"(kSumTiles[Sum]) : "memory");
+  multiply_bytes<kSumTiles[Sum], Left, 4 + Sum % 2, Signed>();
 }
 
 // Minima or offsets times the sums of row c.
