@@ -97,7 +97,7 @@ class CpuOps:
         if self._lazy and self._expected:
             self._lazy = self._memory.n_cleared < self._expected * 3 // 4
             if self._lazy:
-                self.expect(0)  # beside the file's pages it would be twice the memory
+                self.expect(0)  # a first token alone needs none of it
         parts = iter(self._native.put([self._stored(w) for weights, _ in stacks for w in weights], self._lazy))
         linears = [
             _kernels.linear_of(
