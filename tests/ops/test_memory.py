@@ -59,6 +59,21 @@ def test_clearing_goes_on_to_what_turns_out_to_be_needed(least: int) -> None:
     assert least * MIB <= settled(memory) < 4096 * MIB
 
 
+@pytest.mark.parametrize(("more", "cleared"), [(49, 48), (51, 48), (52, 52)])
+def test_what_is_cleared_stays_where_little_more_is_needed(more: int, cleared: int) -> None:
+    """K types take a little more than in their file; weights that outgrow that memory lie in other."""
+    memory = Memory()
+    memory.expect(48 * MIB)
+    settled(memory)
+    memory.expect(more * MIB)
+    assert (memory.n_cleared == 48 * MIB) == (cleared == 48)
+    assert settled(memory) == cleared * MIB
+    weight = random_weight(QType.Q8_0, (2048, 1024 * more // 2))
+    x = np.ones((1, weight.shape[1]), np.float32)
+    ops = CpuOps(2, memory=memory)
+    np.testing.assert_array_equal(ops.linear(x, ops.put([weight])), CpuOps(2).linear(x, CpuOps(2).put([weight])))
+
+
 def test_weights_are_the_same_there() -> None:
     weight = random_weight(QType.Q8_0, (2048, 4096))
     memory = Memory()

@@ -2,11 +2,13 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <new>
 
 namespace gristmill {
 
 static constexpr size_t kHugePage = size_t(2) << 20;
+static constexpr size_t kLittle = 16;  // what was expected need not be cleared anew for so small a part of it more
 
 HugeBuffer::HugeBuffer(size_t bytes) : mapped_bytes_(bytes + 64) {
   if (bytes >= kHugePage) mapped_bytes_ += 2 * kHugePage;  // address space to align in; what is not touched costs nothing
@@ -30,8 +32,8 @@ void HugeBuffer::trim(size_t first) {
 }
 
 void Arena::expect(size_t bytes) {
-  if (filler_.joinable() && bytes > 0 && bytes <= size_) {
-    fill_to_ = bytes;
+  if (filler_.joinable() && bytes > 0 && bytes <= size_ + size_ / kLittle) {
+    fill_to_ = std::min(bytes, size_);
     chunk_->trim(bytes);
     return;
   }

@@ -36,8 +36,9 @@ class Arena {
   ~Arena() { stop_filling(); }
 
   // About so many bytes will be asked for. A thread clears the first of them while the caller does something else, until
-  // the first allocation: by then they are needed at once. Said again before it, with less: the thread goes on to there.
-  // 0: nothing more is to come, what is left over goes back.
+  // the first allocation: by then they are needed at once. Said again before it, with less or little more: the thread goes
+  // on to there, and what is beyond that memory is had when it is needed. 0: nothing more is to come, what is left over goes
+  // back.
   void expect(size_t bytes);
   size_t filled() const { return filled_; }  // bytes that the thread has cleared
   Piece allocate(size_t bytes);
