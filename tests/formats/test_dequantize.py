@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from oracles import kquants
 
 from gristmill.formats.checkpoint import Weight
 from gristmill.formats.dequantize import dequantize
@@ -49,26 +50,9 @@ def random_blocks(qtype: QType, n: int, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 256, (n, qtype.block_bytes), dtype=np.uint8)
 
 
-def signs(block: bytes) -> list[int]:
-    """ggml-quants.c: dequantize_row_q1_0."""
-    return [1 if block[2 + i // 8] >> i % 8 & 1 else -1 for i in range(128)]
-
-
-def ternary(block: bytes) -> list[int]:
-    """ggml-quants.c: dequantize_row_q2_0."""
-    return [(block[2 + i // 4] >> 2 * (i % 4) & 3) - 1 for i in range(64)]
-
-
-LATER = {QType.Q1_0: signs, QType.Q2_0: ternary}  # than the gguf package
-
-
 def oracle(qtype: QType, rows: np.ndarray) -> np.ndarray:
     with np.errstate(all="ignore"):
-        if qtype not in LATER:
-            return gguf.dequantize(rows, gguf.GGMLQuantizationType[qtype.name])
-        blocks = rows.reshape(-1, qtype.block_bytes)
-        numbers = np.array([LATER[qtype](block.tobytes()) for block in blocks], np.float32)
-        return (blocks[:, :2].copy().view("<f2").astype(np.float32) * numbers).reshape(*rows.shape[:-1], -1)
+        return kquants.dequantize(rows, qtype.name)
 
 
 def assert_same_bits(ours: np.ndarray, theirs: np.ndarray) -> None:

@@ -59,4 +59,4 @@ def test_nothing_is_lost(tmp_path: Path, qtype: Type, n_exact: int, caplog: pyte
     for name in MATRICES:
         weight = checkpoint.get(name)
         rows = ops.embed(ops.put([weight]), np.arange(weight.shape[0], dtype=np.int32))
-        np.testing.assert_array_equal(rows, kquants.dequantize(weight.data, qtype).reshape(weight.shape))
+        np.testing.assert_array_equal(rows, kquants.dequantize(weight.data, qtype.name).reshape(weight.shape))

@@ -68,10 +68,14 @@ def test_what_is_cleared_stays_where_little_more_is_needed(more: int, cleared: i
     memory.expect(more * MIB)
     assert (memory.n_cleared == 48 * MIB) == (cleared == 48)
     assert settled(memory) == cleared * MIB
-    weight = random_weight(QType.Q8_0, (2048, 1024 * more // 2))
-    x = np.ones((1, weight.shape[1]), np.float32)
-    ops = CpuOps(2, memory=memory)
-    np.testing.assert_array_equal(ops.linear(x, ops.put([weight])), CpuOps(2).linear(x, CpuOps(2).put([weight])))
+    weights = [random_weight(QType.Q8_0, (2048, 4096), seed) for seed in range(6)]  # 51 MiB
+    x = np.ones((1, 4096), np.float32)
+    results = []
+    for ops in (CpuOps(2, memory=memory), CpuOps(2)):
+        stacks = ops.put_all([([weight], None) for weight in weights])
+        ops.expect(0)
+        results.append([ops.linear(x, stack) for stack in stacks])
+    np.testing.assert_array_equal(*results)
 
 
 def test_weights_are_the_same_there() -> None:

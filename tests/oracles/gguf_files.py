@@ -146,7 +146,7 @@ def save_gguf(oracle: Oracle, path: Path, qtype: Type | Choose = Type.F32, *, vo
         of = Type.F32 if always_float32(name, x) else choose(name)
         data = encode(x, of)
         writer.add_tensor(name, data, raw_dtype=of)
-        held[name] = kquants.dequantize(data, of).reshape(x.shape)
+        held[name] = kquants.dequantize(data, of.name).reshape(x.shape)
     factors = llama31_factors(config)
     if factors is not None:
         writer.add_tensor("rope_freqs.weight", factors)

@@ -162,13 +162,27 @@ def quantize(x: NDArray[np.float32], qtype: Type) -> Bytes:
     return quantizer(x.astype(np.float32).reshape(-1, size)).reshape(*x.shape[:-1], -1)
 
 
-def dequantize(data: NDArray[np.generic], qtype: Type) -> NDArray[np.float32]:
-    """As the gguf package does it, but for Q1_0, which it cannot read: d where a bit is set, -d elsewhere."""
-    if qtype != Type.Q1_0:
-        return gguf.quants.dequantize(data, qtype)
+def _signs(block: bytes) -> list[int]:
+    """ggml-quants.c: dequantize_row_q1_0."""
+    return [1 if block[2 + i // 8] >> i % 8 & 1 else -1 for i in range(128)]
+
+
+def _ternary(block: bytes) -> list[int]:
+    """ggml-quants.c: dequantize_row_q2_0."""
+    return [(block[2 + i // 4] >> 2 * (i % 4) & 3) - 1 for i in range(64)]
+
+
+_LATER = {
+    "Q1_0": _signs,
+    "Q2_0": _ternary,
+}  # than the gguf package can read; blocks of 18 bytes, whose scale comes first
+
+
+def dequantize(data: NDArray[np.generic], name: str) -> NDArray[np.float32]:
+    """float32 [..., K] of blocks [..., bytes a row] of ggml's type `name`, as ggml reads them."""
+    if name not in _LATER:
+        return gguf.quants.dequantize(data, Type[name])
     blocks = data.reshape(-1, 18)
+    numbers = np.array([_LATER[name](block.tobytes()) for block in blocks], np.float32)
     d = np.frombuffer(blocks[:, :2].tobytes(), np.float16).astype(np.float32)
-    numbers = [
-        d[i // 128] if blocks[i // 128, 2 + i % 128 // 8] >> i % 8 & 1 else -d[i // 128] for i in range(128 * len(d))
-    ]
-    return np.array(numbers, np.float32).reshape(*data.shape[:-1], -1)
+    return (d[:, None] * numbers).reshape(*data.shape[:-1], -1)

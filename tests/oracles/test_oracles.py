@@ -95,7 +95,7 @@ def test_quantizers_write_blocks_that_gguf_reads(qtype: gguf.GGMLQuantizationTyp
     x = np.random.default_rng(0).standard_normal((5, 512)).astype(np.float32)
     x[0, :256], x[1] = 0, np.abs(x[1])
     blocks = kquants.quantize(x, qtype)
-    error = kquants.dequantize(blocks, qtype) - x
+    error = kquants.dequantize(blocks, qtype.name) - x
     expected = {"Q2_K": 0.36, "Q3_K": 0.18, "Q4_K": 0.09, "Q5_K": 0.045, "Q6_K": 0.022, "IQ4_NL": 0.095}
     expected["IQ4_XS"] = expected["IQ4_NL"]
     expected |= {"IQ1_S": 0.6, "IQ1_M": 0.55, "IQ2_XXS": 0.36, "IQ2_XS": 0.32, "IQ2_S": 0.27}
