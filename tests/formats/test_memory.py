@@ -73,6 +73,9 @@ def test_release_drops_the_pages_and_keeps_the_bytes(tmp_path: Path, write: Call
         checkpoint.release(weight)
     assert resident_file_bytes() - before < N_BYTES // 4
     assert [int(weight.data.sum()) for weight in weights] == sums
+    checkpoint.release_all()
+    assert resident_file_bytes() - before < N_BYTES // 4
+    assert [int(weight.data.sum()) for weight in weights] == sums
 
 
 @pytest.mark.parametrize("rows", ["as stored", "reversed", "scattered"])

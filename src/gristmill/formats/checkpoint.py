@@ -99,3 +99,7 @@ class Checkpoint(Protocol):
     def release(self, weight: Weight) -> None:
         """Tell the system that the pages behind `weight` are not needed soon (they stay readable)."""
         ...
+
+    def release_all(self) -> None:
+        """The same of all that was read, the vocabulary too."""
+        ...

@@ -58,6 +58,10 @@ class GgufCheckpoint:
     def release(self, weight: Weight) -> None:
         release_weight(self._files, weight)
 
+    def release_all(self) -> None:
+        for file in self._files:
+            file.release_all()
+
 
 def _open_parts(path: Path) -> list[tuple[MappedFile, GgufHeader]]:
     file = MappedFile(path)

@@ -90,6 +90,9 @@ class Llama2cCheckpoint:
     def release(self, weight: Weight) -> None:
         release_weight([self._file], weight)
 
+    def release_all(self) -> None:
+        self._file.release_all()
+
 
 def is_plausible_v0(start: bytes) -> bool:
     """Whether a file that begins with these 28 bytes can be v0, which has no magic to tell."""

@@ -61,11 +61,16 @@ class MappedFile:
         """Drop the pages that hold `data` from this process when it is a view of this file; they stay readable."""
         start = _address(data) - self._map.address
         stop = start + data.nbytes
-        if not 0 <= start <= stop <= self.size or not hasattr(mmap, "MADV_DONTNEED"):
-            return
-        first = start // mmap.PAGESIZE * mmap.PAGESIZE
-        if stop > first:
-            self._map.madvise(mmap.MADV_DONTNEED, first, stop - first)
+        if 0 <= start < stop <= self.size:
+            self._release(start // mmap.PAGESIZE * mmap.PAGESIZE, stop)
+
+    def release_all(self) -> None:
+        """The same of all pages."""
+        self._release(0, self.size)
+
+    def _release(self, start: int, stop: int) -> None:
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self._map.madvise(mmap.MADV_DONTNEED, start, stop - start)
 
 
 def place_of(data: NDArray[np.generic]) -> tuple[str, int, int] | None:

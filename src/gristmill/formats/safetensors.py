@@ -69,6 +69,10 @@ class SafetensorsCheckpoint:
     def release(self, weight: Weight) -> None:
         release_weight(self._files, weight)
 
+    def release_all(self) -> None:
+        for file in self._files:
+            file.release_all()
+
 
 def is_safetensors_folder(folder: Path) -> bool:
     return (folder / INDEX_NAME).exists() or any(folder.glob("*.safetensors"))

@@ -100,6 +100,8 @@ class TorchCheckpoint:
     def release(self, weight: Weight) -> None:
         """PyTorch's memory goes with its tensors."""
 
+    def release_all(self) -> None: ...
+
     def _joined(self, name: str) -> torch.Tensor:
         import torch
 

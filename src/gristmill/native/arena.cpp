@@ -51,6 +51,11 @@ void Arena::expect(size_t bytes) {
   });
 }
 
+void Arena::put_off() {
+  stop_filling();
+  if (chunk_) chunk_->trim(used_);
+}
+
 void Arena::stop_filling() {
   fill_to_ = 0;
   if (filler_.joinable()) filler_.join();

@@ -40,6 +40,8 @@ class Arena {
   // on to there, and what is beyond that memory is had when it is needed. 0: nothing more is to come, what is left over goes
   // back.
   void expect(size_t bytes);
+  // None of it is needed soon: what was cleared goes back, and is cleared where pieces are first written.
+  void put_off();
   size_t filled() const { return filled_; }  // bytes that the thread has cleared
   Piece allocate(size_t bytes);
 

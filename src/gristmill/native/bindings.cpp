@@ -535,6 +535,10 @@ NB_MODULE(_kernels, m) {
         Running running(ops);
         ops.expect(n_bytes);
       }, "n_bytes"_a)
+      .def("put_off", [](Backend& ops) {
+        Running running(ops);
+        ops.put_off();
+      })
       .def("put", put_all, "weights"_a, "lazy"_a)
       .def("pack", pack_matrix, "w"_a, "matrix"_a)
       .def_prop_ro("packing_s", [](const Backend& ops) { return ops.packing_s(); })

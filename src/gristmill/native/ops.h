@@ -129,6 +129,7 @@ class Ops {
   ThreadPool& pool() { return pool_; }
   std::mutex& busy() { return busy_; }  // held by whoever calls any of the following
   void expect(size_t bytes) { arena_->expect(bytes); }
+  void put_off() { arena_->put_off(); }
   // Each as it lies in its file; those that may not wait there, all of them where nothing is lazy, are packed.
   std::vector<std::shared_ptr<PackedMatrix>> put(const std::vector<std::shared_ptr<SourceWeight>>& weights, bool lazy);
   double packing_s() const { return double(packing_ns_) * 1e-9; }  // that products have waited for weights to be packed

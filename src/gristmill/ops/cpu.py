@@ -88,7 +88,8 @@ class CpuOps:
 
     def expect(self, n_bytes: int) -> None:
         self._expected = n_bytes
-        self._native.expect(n_bytes)
+        if n_bytes or not self._waiting:  # what waits will need it
+            self._native.expect(n_bytes)
 
     def put(self, weights: Sequence[Weight], bias: F32 | None = None) -> _kernels.Linear:
         return self.put_all([(weights, bias)])[0]
@@ -97,7 +98,8 @@ class CpuOps:
         if self._lazy and self._expected:
             self._lazy = self._memory.n_cleared < self._expected * 3 // 4
             if self._lazy:
-                self.expect(0)  # a first token alone needs none of it
+                self._expected = 0
+                self._native.put_off()  # a first token alone needs none of it
         parts = iter(self._native.put([self._stored(w) for weights, _ in stacks for w in weights], self._lazy))
         linears = [
             _kernels.linear_of(

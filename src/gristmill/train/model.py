@@ -63,6 +63,8 @@ class NewCheckpoint:
 
     def release(self, weight: Weight) -> None: ...
 
+    def release_all(self) -> None: ...
+
 
 class Model(nn.Module):
     """A decoder that is trained. It knows its checkpoint's names, so that it can be written as it was read."""
