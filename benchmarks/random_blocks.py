@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 Bytes = NDArray[np.uint8]
 
 # Fields of a block in file order: ("bytes", n) is random; ("scale", r) a float16 that is r times the block's scale;
-# ("exponent", 1) an E8M0 byte. A minimum is r times the scale such that the numbers average zero.
+# ("exponent", 1) an E8M0 byte; ("ue4m3", n) as many of those. A minimum is r times the scale such that the numbers
+# average zero.
 FIELDS: Mapping[Type, tuple[tuple[str, float], ...]] = {
     Type.Q4_0: (("scale", 1), ("bytes", 16)),
     Type.Q4_1: (("scale", 1), ("scale", -7.5), ("bytes", 16)),
@@ -31,6 +32,7 @@ FIELDS: Mapping[Type, tuple[tuple[str, float], ...]] = {
     Type.TQ1_0: (("bytes", 52), ("scale", 1)),
     Type.Q1_0: (("scale", 1), ("bytes", 16)),
     Type.MXFP4: (("exponent", 1), ("bytes", 16)),
+    Type.NVFP4: (("ue4m3", 4), ("bytes", 32)),
     Type.Q2_K: (("bytes", 80), ("scale", 1), ("scale", 1.5)),
     Type.Q3_K: (("bytes", 108), ("scale", 1)),
     Type.Q4_K: (("scale", 1), ("scale", 7.5), ("bytes", 140)),
@@ -67,6 +69,9 @@ def _blocks(qtype: Type, scales: NDArray[np.float64], rng: np.random.Generator) 
             parts.append(rng.integers(0, 256, (len(scales), int(amount)), np.uint8))
         elif kind == "scale":
             parts.append((amount * scales).astype("<f2")[:, None].view(np.uint8))
+        elif kind == "ue4m3":
+            scales_of_16 = gguf.quants.NVFP4.fp32_to_ue4m3(scales.astype(np.float32)).astype(np.uint8)
+            parts.append(np.repeat(scales_of_16[:, None], int(amount), axis=1))
         else:
             parts.append((np.rint(np.log2(scales)) + 127).astype(np.uint8)[:, None])
     return np.concatenate(parts, axis=1)

@@ -11,11 +11,13 @@ python benchmarks/random_model.py llama2c-110m --type q8_0 -o 110m.bin
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import gguf
@@ -50,8 +52,10 @@ _FILE_TYPES: Mapping[str, int] = {
     "tq1_0": 36,
     "mxfp4": 38,
     "mxfp4_q8_0": 38,
+    "nvfp4": 39,
     "q1_0": 40,
 }
+_NVFP4_SCALE = 2.0**-12  # what a matrix is multiplied by, so that its blocks have scales in the middle of their range
 
 
 def type_of(tensor: Tensor, label: str, shape: ModelShape) -> Type:
@@ -62,7 +66,7 @@ def type_of(tensor: Tensor, label: str, shape: ModelShape) -> Type:
     if label.startswith("mxfp4"):
         return Type.MXFP4 if "_exps" in name else Type.Q8_0 if label == "mxfp4_q8_0" else Type.BF16
     is_head = name == ("token_embd.weight" if shape.tied_head else "output.weight")
-    if is_head and label.startswith(("q4", "q5", "iq", "tq")):
+    if is_head and label.startswith(("q4", "q5", "iq", "tq", "nv")):
         return Type.Q6_K
     if label == "q4_k_m":
         generous = ("attn_v", "ffn_down") if _more_bits(tensor.layer, shape.n_layers) else ()
@@ -77,13 +81,15 @@ def _more_bits(layer: int, n_layers: int) -> bool:
 
 def data_of(tensor: Tensor, qtype: Type, random: RandomTensors) -> Iterator[NDArray[np.generic]]:
     """Weights that keep a vector's length, norms near 1, small biases: nothing grows to infinity at any depth."""
-    if tensor.kind == "norm":
+    if tensor.kind == "scale":
+        yield np.full(tensor.shape, _NVFP4_SCALE, np.float32)
+    elif tensor.kind == "norm":
         yield random.rng.uniform(0.8, 1.2, tensor.shape).astype(np.float32)
     elif tensor.kind == "bias":
         yield random.rng.normal(0.0, 0.1, tensor.shape).astype(np.float32)
     else:
         std = 0.5 if tensor.kind == "embedding" else tensor.shape[-1] ** -0.5
-        yield from random.chunks(qtype, tensor.shape, std)
+        yield from random.chunks(qtype, tensor.shape, std / _NVFP4_SCALE if qtype is Type.NVFP4 else std)
 
 
 def write_gguf(
@@ -96,7 +102,12 @@ def write_gguf(
     f16_of_f32: bool = False,
 ) -> None:
     """Stream the file to `path`. ValueError when a tensor's rows don't fit the type, or the disk has no room."""
-    plan = [(tensor, type_of(tensor, label, shape)) for tensor in tensors(shape)]
+    plan = []
+    for tensor in tensors(shape):
+        plan.append((tensor, type_of(tensor, label, shape)))
+        if plan[-1][1] is Type.NVFP4:
+            name, n_matrices = tensor.name.replace(".weight", ".scale"), math.prod(tensor.shape[:-2])
+            plan.append((replace(tensor, name=name, shape=(n_matrices,), kind="scale"), Type.F32))
     total = sum(n_bytes(qtype, tensor.shape) for tensor, qtype in plan)
     check_room(path, total)
     writer = gguf.GGUFWriter(path, shape.arch)

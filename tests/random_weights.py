@@ -39,6 +39,9 @@ def random_weight(qtype: QType, shape: tuple[int, ...], seed: int = 0) -> Weight
         blocks[:, 0] = rng.integers(118, 124, len(blocks))
     elif qtype is QType.MXFP4_SPLIT:
         scales = rng.integers(118, 124, len(blocks), dtype=np.uint8)
+    elif qtype is QType.NVFP4:  # scales that lie close enough together to be kept exactly
+        blocks[:, :4] = rng.integers(8, 64, (len(blocks), 4)) * (rng.random((len(blocks), 4)) < 0.95)
+        scales = rng.uniform(0.02, 0.04, n // shape[-1]).astype(np.float32)
     elif qtype in (QType.Q8_GROUPS, QType.INT8_ROWS):
         per_scale = 64 if qtype is QType.Q8_GROUPS else shape[-1]
         scales = rng.uniform(0.5e-3, 1e-3, n // per_scale).astype(np.float32)

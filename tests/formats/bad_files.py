@@ -157,7 +157,7 @@ def _gguf() -> list[Bad]:
         ("a scalar of blocks", one_tensor((), type_id=8), ("tensor 'blk.0.w'", "q8_0", "32")),
         ("type 4, withdrawn", one_tensor((32,), type_id=4), ("tensor 'blk.0.w'", "type 4")),
         ("type 2^32 - 1", one_tensor((32,), type_id=(1 << 32) - 1), ("tensor 'blk.0.w'", "type 4294967295")),
-        ("a type not computed", one_tensor((64,), 40, data=b"\0" * 36), ("tensor 'blk.0.w'", "nvfp4", "use a file")),
+        ("a type not computed", one_tensor((32,), 9, data=b"\0" * 40), ("tensor 'blk.0.w'", "q8_1", "use a file")),
         ("tensor name twice", ff.gguf([], [tensor(b"w", [1], 0, 0), tensor(b"w", [1], 0, 32)], b"\0" * 64), ("twice",)),
         ("tensor name empty", ff.gguf([], [tensor(b"", [1], 0, 0)], b"\0" * 64), ("tensor 0", "empty")),
         ("tensor name not UTF-8", ff.gguf([], [tensor(b"\xc3", [1], 0, 0)], b"\0" * 64), ("tensor 0", "UTF-8")),

@@ -84,6 +84,20 @@ def test_equal_to_the_gguf_package(qtype: QType, kind: str) -> None:
     assert_same_bits(dequantize(weight), oracle(qtype, blocks.reshape(3, 5, -1)))
 
 
+def test_nvfp4_is_ggmls_times_a_scale_for_each_row() -> None:
+    """Every byte as a scale, also those that ggml never writes."""
+    blocks = random_blocks(QType.NVFP4, 6 * 128, seed=1)
+    blocks[:, :4] = np.arange(6 * 128 * 4).reshape(-1, 4) % 256
+    theirs = oracle(QType.NVFP4, blocks.reshape(6, -1))
+    ones, scales = np.ones(6, np.float32), np.array([1, 0.37, -2, 0, 1e-3, 7], np.float32)
+    shape = (2, 3, 64 * 128)
+    assert_same_bits(dequantize(Weight("w", blocks.reshape(-1), QType.NVFP4, shape, ones)), theirs.reshape(shape))
+    weight = Weight("w", blocks.reshape(-1), QType.NVFP4, shape, scales)
+    assert_same_bits(dequantize(weight), (theirs * scales[:, None]).reshape(shape))
+    taken = weight.take_rows(np.array([2, 0], np.int32))
+    np.testing.assert_array_equal(dequantize(taken), dequantize(weight)[:, [2, 0]])
+
+
 @pytest.mark.parametrize("qtype", [QType.Q4_0, QType.Q6_K], ids=lambda q: q.label)
 def test_more_blocks_than_fit_a_chunk(qtype: QType) -> None:
     n = (1 << 21) // qtype.block_size * 2 + 3

@@ -15,6 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gristmill.formats.checkpoint import ModelFormatError
+from gristmill.formats.dequantize import dequantize
 from gristmill.formats.gguf_types import ggml_type, ggml_type_id
 from gristmill.formats.open import open_checkpoint
 from gristmill.formats.qtypes import QType
@@ -93,13 +94,56 @@ def test_type_numbers_are_ggmls() -> None:
 
 def test_other_types_are_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
-    path.write_bytes(ff.gguf([], [ff.tensor(b"w", [64], 40, 0), ff.tensor(b"i", [2], 26, 64)], b"\0" * 72))
+    path.write_bytes(ff.gguf([], [ff.tensor(b"w", [32], 9, 0), ff.tensor(b"i", [2], 26, 64)], b"\0" * 72))
     checkpoint = open_checkpoint(path)
     assert list(checkpoint.names()) == ["w", "i"]
-    with pytest.raises(ModelFormatError, match=r"model\.gguf: tensor 'w': has type nvfp4.*q4_k"):
+    with pytest.raises(ModelFormatError, match=r"model\.gguf: tensor 'w': has type q8_1.*q4_k.*nvfp4"):
         checkpoint.get("w")
     with pytest.raises(ModelFormatError, match=r"tensor 'i': has type i32"):
         checkpoint.get("i")
+
+
+def nvfp4_file(path: Path, scale: bytes, n: list[int], type_id: int = 0) -> Path:
+    """Two experts of three rows, a plain matrix and what both are multiplied by, with scales of activations."""
+    infos = [
+        ff.tensor(b"blk.0.exps.weight", [64, 3, 2], 40, 0),
+        ff.tensor(b"blk.0.exps.scale", n, type_id, 224),
+        ff.tensor(b"blk.0.exps.input_scale", [2], 0, 256),
+        ff.tensor(b"plain.weight", [64, 2], 40, 288),
+        ff.tensor(b"other.scale", [1], 0, 384),
+    ]
+    data = bytes(range(216)).ljust(224, b"\0") + scale.ljust(64, b"\0") + bytes(range(72)).ljust(128, b"\0")
+    path.write_bytes(ff.gguf([], infos, data))
+    return path
+
+
+def test_scales_of_nvfp4_are_part_of_it(tmp_path: Path) -> None:
+    checkpoint = open_checkpoint(nvfp4_file(tmp_path / "model.gguf", struct.pack("<ff", 0.5, -3), [2]))
+    assert list(checkpoint.names()) == ["blk.0.exps.weight", "plain.weight", "other.scale"]
+    weight, plain = checkpoint.get("blk.0.exps.weight"), checkpoint.get("plain.weight")
+    assert weight.scales is not None
+    assert weight.scales.tolist() == [0.5, 0.5, 0.5, -3, -3, -3]
+    assert plain.scales is not None
+    assert plain.scales.tolist() == [1, 1]
+    ones = gguf.quants.dequantize(np.arange(216, dtype=np.uint8).reshape(6, 36), gguf.GGMLQuantizationType.NVFP4)
+    expected = ones.reshape(2, 3, 64) * np.array([0.5, -3], np.float32)[:, None, None]
+    np.testing.assert_array_equal(dequantize(weight), expected)
+
+
+@pytest.mark.parametrize(
+    ("scale", "n", "type_id", "problem"),
+    [
+        (struct.pack("<ff", 1, float("inf")), [2], 0, r"scale': holds a number that is not finite"),
+        (struct.pack("<f", 1), [1], 0, r"scale': is f32 \(1,\), which must be f32 \(2,\)"),
+        (struct.pack("<f", 1), [2], 1, r"scale': is f16 \(2,\), which must be f32"),
+    ],
+)
+def test_wrong_scales_of_nvfp4_are_named(
+    tmp_path: Path, scale: bytes, n: list[int], type_id: int, problem: str
+) -> None:
+    checkpoint = open_checkpoint(nvfp4_file(tmp_path / "model.gguf", scale, n, type_id))
+    with pytest.raises(ModelFormatError, match=rf"model\.gguf: tensor 'blk\.0\.exps\.{problem}"):
+        checkpoint.get("blk.0.exps.weight")
 
 
 def test_every_value_type(tmp_path: Path) -> None:

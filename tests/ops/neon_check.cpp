@@ -56,6 +56,9 @@ static std::vector<uint8_t> random_weights(Source source, size_t n) {
       case Source::Q3_K: put(108, small); break;
       case Source::Q6_K: put(208, small); break;
       case Source::MXFP4: data[at] = uint8_t(118 + rng() % 6); break;
+      case Source::NVFP4:
+        for (int i = 0; i < 4; i++) data[at + i] &= 0x7f;
+        break;
       default: break;
     }
   }
@@ -87,7 +90,7 @@ static bool check_linear(Source source, const char* name, const Kernels& neon, c
   const float far = 1e4f;  // has no code in fewer bits
   if (shorter == Pack::F32_24) std::memcpy(&data[4 * 777], &far, 4);
   std::vector<float> scales(rows, 0.001f);
-  SourceWeight w{source, 1, rows, cols, data.data(), source == Source::INT8_ROWS ? scales.data() : nullptr, 0, nullptr, rows,
+  SourceWeight w{source, 1, rows, cols, data.data(), scales_apart(source) ? scales.data() : nullptr, 0, nullptr, rows,
                  quantize_to, shorter};
   Arena arena;
   bool same = true;
@@ -169,7 +172,7 @@ int main() {
                  {Source::IQ2_S, "iq2_s"}, {Source::IQ3_XXS, "iq3_xxs"}, {Source::IQ3_S, "iq3_s"}, {Source::TQ1_0, "tq1_0"},
                  {Source::TQ2_0, "tq2_0"},
                  {Source::IQ4_NL, "iq4_nl"}, {Source::IQ4_XS, "iq4_xs"}, {Source::Q1_0, "q1_0"}, {Source::Q2_0, "q2_0"},
-                 {Source::MXFP4, "mxfp4"}, {Source::INT8_ROWS, "int8"}})
+                 {Source::MXFP4, "mxfp4"}, {Source::INT8_ROWS, "int8"}, {Source::NVFP4, "nvfp4"}})
     good &= check_linear(c.source, c.name, *neon, *portable);
   for (Pack pack : {Pack::Q8R, Pack::Q8_0})
     for (Source source : {Source::F32, Source::F16, Source::BF16})

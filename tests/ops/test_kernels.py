@@ -26,7 +26,7 @@ GRIDS = (QType.IQ1_S, QType.IQ1_M, QType.IQ2_XXS, QType.IQ2_XS, QType.IQ2_S, QTy
 TERNARY = (QType.TQ1_0, QType.TQ2_0)
 K_TYPES = (QType.Q2_K, QType.Q3_K, QType.Q4_K, QType.Q5_K, QType.Q6_K, QType.IQ4_XS)
 FEW_BITS = (QType.Q1_0, QType.Q2_0)
-SUPER = (*K_TYPES, *GRIDS, *TERNARY, *FEW_BITS)  # scales of 256 columns, whose activations share one
+SUPER = (*K_TYPES, *GRIDS, *TERNARY, *FEW_BITS, QType.NVFP4)  # scales of 256 columns, whose activations share one
 OFFSETS = (QType.Q4_1, QType.Q5_1)
 SCALES = (QType.Q8_0, QType.Q4_0, QType.Q5_0, QType.IQ4_NL, *OFFSETS, QType.Q8_GROUPS, *FEW_BITS)  # that tiles round
 SHORT_SUMS = (
@@ -119,6 +119,27 @@ def test_linear(cpu: CpuOps, qtype: QType, n_rows: int, n_blocks: int) -> None:
     tolerance = 8e-5 if qtype in SHORT_SUMS else 2e-5
     scale = np.abs(x).sum(axis=-1, keepdims=True) * 0.1
     np.testing.assert_array_less(np.abs(actual - expected) / scale, tolerance)
+
+
+def test_scales_of_nvfp4_that_are_far_apart_are_rounded(cpu: CpuOps) -> None:
+    """Powers of two under a 128th of the largest's of 256 numbers: to 0 or that 128th."""
+    rows, cols = 32, 512
+    rng = np.random.default_rng(0)
+    weight = random_weight(QType.NVFP4, (rows, cols))
+    bits = rng.integers(0, 127, (rows, cols // 16)).astype(np.uint8)
+    weight.data.reshape(-1, 36)[:, :4] = bits.reshape(-1, 4)
+    kept = cpu.embed(cpu.put([weight]), np.arange(rows, dtype=np.int32))
+    exponent, mantissa = (bits >> 3).astype(np.float64), (bits & 7).astype(np.float64)
+    size = np.where(exponent > 0, (mantissa + 8) * np.exp2(exponent - 10), mantissa * 2.0**-9)
+    power = np.exp2(np.floor(np.log2(np.maximum(size, 2.0**-12)))).reshape(rows, 2, 16)
+    least = power.max(axis=-1, keepdims=True) / 128
+    near, values = power >= least, dequantize(weight).reshape(rows, 2, 16, 16)
+    kept = kept.reshape(values.shape)
+    assert 0.3 < near.mean() < 0.9
+    np.testing.assert_array_equal(kept[near], values[near])
+    assert weight.scales is not None
+    most = 6.00001 * least / 2 * weight.scales[:, None, None]
+    assert (np.abs(kept - values).max(axis=-1) <= most).all()
 
 
 @pytest.mark.parametrize("qtype", list(QType), ids=lambda q: q.label)

@@ -143,6 +143,15 @@ def _q1_0(x: Blocks) -> Bytes:
     return _join(_half(np.abs(x).mean(-1, keepdims=True)), np.packbits(x >= 0, axis=-1, bitorder="little"))
 
 
+def _nvfp4(x: Blocks) -> Bytes:
+    """ggml-quants.c: quantize_row_nvfp4_ref."""
+    parts = x.reshape(-1, 4, 16)
+    scales = gguf.quants.NVFP4.fp32_to_ue4m3(np.abs(parts).max(-1) / np.float32(6))
+    d = gguf.quants.NVFP4.ue4m3_to_fp32(scales)[:, :, None, None]
+    codes = np.abs(parts[..., None] - d * np.array(gguf.quants.NVFP4.kvalues)).argmin(-1).astype(np.uint8)
+    return _join(scales.astype(np.uint8), (codes[:, :, :8] | codes[:, :, 8:] << 4).reshape(-1, 32))
+
+
 QUANTIZERS: Mapping[Type, tuple[int, Callable[[Blocks], Bytes]]] = {
     Type.Q2_K: (256, _q2_k),
     Type.Q3_K: (256, _q3_k),
@@ -152,6 +161,7 @@ QUANTIZERS: Mapping[Type, tuple[int, Callable[[Blocks], Bytes]]] = {
     Type.IQ4_NL: (32, _iq4_nl),
     Type.IQ4_XS: (256, _iq4_xs),
     Type.Q1_0: (128, _q1_0),
+    Type.NVFP4: (64, _nvfp4),
     **grid_quants.QUANTIZERS,
 }
 

@@ -99,7 +99,7 @@ def test_quantizers_write_blocks_that_gguf_reads(qtype: gguf.GGMLQuantizationTyp
     expected = {"Q2_K": 0.36, "Q3_K": 0.18, "Q4_K": 0.09, "Q5_K": 0.045, "Q6_K": 0.022, "IQ4_NL": 0.095}
     expected["IQ4_XS"] = expected["IQ4_NL"]
     expected |= {"IQ1_S": 0.6, "IQ1_M": 0.55, "IQ2_XXS": 0.36, "IQ2_XS": 0.32, "IQ2_S": 0.27}
-    expected |= {"IQ3_XXS": 0.2, "IQ3_S": 0.14, "TQ1_0": 0.8, "TQ2_0": 0.8, "Q1_0": 0.61}
+    expected |= {"IQ3_XXS": 0.2, "IQ3_S": 0.14, "TQ1_0": 0.8, "TQ2_0": 0.8, "Q1_0": 0.61, "NVFP4": 0.1}
     assert error.std() / x.std() < expected[qtype.name]
 
 

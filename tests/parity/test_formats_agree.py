@@ -36,7 +36,7 @@ MAX_KL_BFLOAT16 = 5e-5  # bfloat16 activations cost 7e-6
 MAX_KL_EXPERTS = 1e-3
 BLOCKS = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "MXFP4")
 GRIDS = ("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "TQ1_0", "TQ2_0")
-ROUNDED = (*BLOCKS, *GRIDS, "Q1_0")
+ROUNDED = (*BLOCKS, *GRIDS, "Q1_0", "NVFP4")
 THOROUGH = os.environ.get("GRISTMILL_THOROUGH") == "1"
 WIDE_DENSE = ("llama-wide", "qwen3-wide", "llama2c-wide") if THOROUGH else ("llama-wide",)
 WINDOW_LOST = ("mistral", "qwen2-window")  # GGUF cannot say what these models' windows are

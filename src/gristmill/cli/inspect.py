@@ -19,7 +19,7 @@ from gristmill.formats.qtypes import QType, quantize_type
 from gristmill.hub.store import locate
 from gristmill.kv.cache import block_bytes
 from gristmill.llm import pick_context
-from gristmill.models.build import bytes_as_loaded, stored_bytes
+from gristmill.models.build import bytes_as_loaded, scale_bytes, stored_bytes
 from gristmill.models.hyperparameters import read_config
 from gristmill.ops.cpu import N_EXACT, CpuOps
 from gristmill.ops.interface import BLOCK_SIZE
@@ -63,7 +63,7 @@ def describe(
     rows, bytes_by_type, n_parameters = [], Counter[str](), 0
     for name in checkpoint.names():
         weight = checkpoint.get(name)
-        n_bytes = stored_bytes(weight) + (0 if weight.scales is None else weight.scales.nbytes)
+        n_bytes = stored_bytes(weight) + scale_bytes(weight)
         rows.append({"name": name, "type": weight.qtype.label, "shape": list(weight.shape), "bytes": n_bytes})
         bytes_by_type[weight.qtype.label] += n_bytes
         n_parameters += weight.n_elements

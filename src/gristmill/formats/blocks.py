@@ -104,6 +104,20 @@ def _mxfp4(b: _Bytes) -> _Floats:
     return _e8m0_half(b[:, :1]) * np.array(_FP4_DOUBLED, dtype=np.float32)[_nibbles(b[:, 1:]).reshape(-1, 32)]
 
 
+def _ue4m3_half(scales: _Bytes) -> _Floats:
+    """Half of what four bits of exponent and three of mantissa stand for; half goes with doubled fp4 values."""
+    exponent, mantissa = (scales >> 3 & 15).astype(np.int32), _floats(scales & 7)
+    values = np.ldexp(np.where(exponent > 0, mantissa + 8, mantissa), np.maximum(exponent, 1) - 11)
+    return np.where((scales & 127 == 0) | (scales == 127), np.float32(0), values).astype(np.float32)
+
+
+def _nvfp4(b: _Bytes) -> _Floats:
+    """scales[4] (UE4M3, of 16 elements each), nibbles[32]: eight bytes of each, their low nibbles first."""
+    codes = _nibbles(b[:, 4:].reshape(-1, 8)).reshape(-1, 4, 16)
+    values = np.array(_FP4_DOUBLED, dtype=np.float32)[codes]
+    return (_ue4m3_half(b[:, :4])[:, :, None] * values).reshape(-1, 64)
+
+
 def _q2_k(b: _Bytes) -> _Floats:
     """scales[16] (low nibble scale, high nibble minimum, of 16 elements each), 2-bit codes[64], d, dmin."""
     scale = half(b, 80) * _floats(b[:, :16] & 15)
@@ -187,4 +201,5 @@ DECODERS = {
     QType.Q1_0: _q1_0,
     QType.Q2_0: _q2_0,
     QType.MXFP4: _mxfp4,
+    QType.NVFP4: _nvfp4,
 }

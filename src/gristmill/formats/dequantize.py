@@ -21,8 +21,9 @@ _CHUNK_ELEMENTS = 1 << 21  # bounds the temporaries to tens of MB whatever the t
 def dequantize(weight: Weight) -> NDArray[np.float32]:
     """`weight` as float32 of `weight.shape`, its `row_order` applied; a read-only view where the file has just that.
 
-    Equal bit for bit to ggml's dequantization (GGUF's types), fp4 * 2^(scale - 127) (MXFP4_SPLIT), int8 * scale of its
-    group (Q8_GROUPS) or row (INT8_ROWS). Scales that are infinite or NaN give infinities and NaN, without a warning.
+    Equal bit for bit to ggml's dequantization (GGUF's types; NVFP4 then times the scale of its row), fp4 * 2^(scale -
+    127) (MXFP4_SPLIT), int8 * scale of its group (Q8_GROUPS) or row (INT8_ROWS). Scales that are infinite or NaN give
+    infinities and NaN, without a warning.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         return _dequantize(weight)
@@ -42,7 +43,7 @@ def _dequantize(weight: Weight) -> NDArray[np.float32]:
     if weight.qtype is QType.Q8_GROUPS:  # a group may span rows, so rows are taken from the numbers
         return take(_decode(weight.qtype, weight.data, weight.scales), cols).reshape(shape)
     n_blocks = cols // weight.qtype.block_size
-    n_scales = 1 if weight.qtype is QType.INT8_ROWS else n_blocks  # of a row
+    n_scales = 1 if weight.qtype in (QType.INT8_ROWS, QType.NVFP4) else n_blocks  # of a row
     scales = None if weight.scales is None else take(weight.scales, n_scales).reshape(-1)
     data = take(weight.data, n_blocks * weight.qtype.block_bytes).reshape(-1)
     return _decode(weight.qtype, data, scales).reshape(shape)
@@ -68,4 +69,7 @@ def _decode(qtype: QType, data: NDArray[np.uint8], scales: NDArray[Any] | None) 
             values[i : i + step] = decode_split_mxfp4(blocks[i : i + step], scales.reshape(-1)[i : i + step])
         else:
             values[i : i + step] = _DECODERS[qtype](blocks[i : i + step])
+    if qtype is QType.NVFP4:
+        assert scales is not None, "NVFP4 has a scale for each row"
+        values.reshape(len(scales), -1)[:] *= scales[:, None]
     return values.reshape(-1)

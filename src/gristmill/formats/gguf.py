@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from gristmill.formats.checkpoint import Weight, bad_file, shown
+import numpy as np
+from numpy.typing import NDArray
+
+from gristmill.formats.checkpoint import DAMAGED, Weight, bad_file, shown
 from gristmill.formats.gguf_header import GgufHeader, TensorInfo, read_header
+from gristmill.formats.gguf_types import ggml_type_id
 from gristmill.formats.mapped import MappedFile, release_weight
 from gristmill.formats.qtypes import QType
 
@@ -21,6 +26,9 @@ class GgufCheckpoint:
 
     metadata values: int, float, bool, str (bytes that are not UTF-8 become U+FFFD), a read-only numpy array (uint8
     where the file says bool; may be unaligned), or ByteStrings. A file that holds a vocabulary alone has no names.
+
+    NVFP4 `X.weight` may have an `X.scale`, which its numbers are multiplied by and which is part of it here. Its
+    `X.input_scale` is for who rounds activations to four bits as well, which no backend does: it has no name.
     """
 
     format = "gguf"
@@ -37,9 +45,11 @@ class GgufCheckpoint:
                     other = self._tensors[name][0].path.name
                     raise bad_file(file.path, f"tensor {shown(name)}", f"is also in {shown(other)}", _SPLIT_REMEDY)
                 self._tensors[name] = (file, info)
-        expected = self.metadata.get("split.tensors.count", len(self._tensors))
-        if len(parts) > 1 and expected != len(self._tensors):
-            problem = f"is {shown(expected)}, the parts hold {len(self._tensors)} tensors"
+        n_tensors = len(self._tensors)
+        expected = self.metadata.get("split.tensors.count", n_tensors)
+        self._scales = self._take_scales()
+        if len(parts) > 1 and expected != n_tensors:
+            problem = f"is {shown(expected)}, the parts hold {n_tensors} tensors"
             raise bad_file(parts[0][0].path, "key 'split.tensors.count'", problem, _SPLIT_REMEDY)
 
     def names(self) -> Iterable[str]:
@@ -50,10 +60,37 @@ class GgufCheckpoint:
         file, info = self._tensors[name]
         qtype = info.type.qtype
         if qtype is None:
-            readable = ", ".join(q.label for q in QType if not q.scales_apart)
+            readable = ", ".join(q.label for q in QType if ggml_type_id(q) is not None)
             problem = f"has type {info.type.label}, which gristmill does not compute"
             raise bad_file(file.path, f"tensor {shown(name)}", problem, f"use a file with {readable}")
-        return Weight(name, file.view(info.offset, info.n_bytes, qtype.alignment), qtype, info.shape)
+        scales = self._row_scales(name, info.shape) if qtype is QType.NVFP4 else None
+        return Weight(name, file.view(info.offset, info.n_bytes, qtype.alignment), qtype, info.shape, scales)
+
+    def _take_scales(self) -> dict[str, tuple[MappedFile, TensorInfo]]:
+        """What NVFP4 tensors are multiplied by, by their names; it and what belongs to activations lose their own."""
+        scales = {}
+        for name in [name for name, (_, info) in self._tensors.items() if info.type.qtype is QType.NVFP4]:
+            stem = name.removesuffix(".weight")
+            self._tensors.pop(f"{stem}.input_scale", None)
+            if scale := self._tensors.pop(f"{stem}.scale", None):
+                scales[name] = scale
+        return scales
+
+    def _row_scales(self, name: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
+        """float32, one for each row: of all rows of a matrix the same."""
+        n_matrices, n_rows = math.prod(shape[:-2]), shape[-2] if len(shape) > 1 else 1
+        if name not in self._scales:
+            return np.ones(n_matrices * n_rows, np.float32)
+        file, info = self._scales[name]
+        if info.type.qtype is not QType.F32 or info.shape != (n_matrices,):
+            problem = (
+                f"is {info.type.label} {info.shape}, which must be f32 {(n_matrices,)}: one number for each matrix"
+            )
+            raise bad_file(file.path, f"tensor {shown(info.name)}", problem, DAMAGED)
+        values = file.view(info.offset, info.n_bytes, 4).view("<f4")
+        if not np.isfinite(values).all():
+            raise bad_file(file.path, f"tensor {shown(info.name)}", "holds a number that is not finite", DAMAGED)
+        return np.repeat(values, n_rows).astype(np.float32)
 
     def release(self, weight: Weight) -> None:
         release_weight(self._files, weight)

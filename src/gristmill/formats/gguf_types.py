@@ -32,6 +32,7 @@ _QTYPES = {
     34: QType.TQ1_0,
     35: QType.TQ2_0,
     39: QType.MXFP4,
+    40: QType.NVFP4,
     41: QType.Q1_0,
     42: QType.Q2_0,
 }
@@ -43,7 +44,6 @@ _OTHERS = {  # id: label, elements a block, bytes a block
     26: ("i32", 1, 4),
     27: ("i64", 1, 8),
     28: ("f64", 1, 8),
-    40: ("nvfp4", 64, 36),
 }
 
 

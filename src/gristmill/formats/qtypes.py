@@ -13,6 +13,7 @@ class QType(Enum):
     Q8_GROUPS    as in llama2.c v2: `data` holds int8, `scales` one float32 for each group of
                  len(data) / len(scales) consecutive elements of the flattened tensor, as the file stores it
     INT8_ROWS    in no file, made at load: `data` holds int8, `scales` one float32 for each row, as `data` stores them
+    NVFP4        `scales` holds one float32 for each row; a GGUF has one for each matrix, or none
     """
 
     F32 = ("f32", 1, 4)
@@ -42,6 +43,7 @@ class QType(Enum):
     Q1_0 = ("q1_0", 128, 18)
     Q2_0 = ("q2_0", 64, 18)
     MXFP4 = ("mxfp4", 32, 17)
+    NVFP4 = ("nvfp4", 64, 36)
     MXFP4_SPLIT = ("mxfp4_split", 32, 16)
     Q8_GROUPS = ("q8_groups", 1, 1)
     INT8_ROWS = ("int8", 1, 1)
@@ -64,8 +66,8 @@ class QType(Enum):
 
     @property
     def scales_apart(self) -> bool:
-        """Whether a Weight of it has `scales`. No GGUF holds such a type."""
-        return self in (QType.MXFP4_SPLIT, QType.Q8_GROUPS, QType.INT8_ROWS)
+        """Whether a Weight of it has `scales`."""
+        return self in (QType.NVFP4, QType.MXFP4_SPLIT, QType.Q8_GROUPS, QType.INT8_ROWS)
 
     @property
     def kept_bytes(self) -> int:
@@ -92,6 +94,7 @@ _KEPT_BYTES = {  # scales of scales are bytes; codes of IQ and TQ become one for
     QType.IQ4_XS: 138,
     QType.TQ1_0: 72,
     QType.TQ2_0: 72,
+    QType.NVFP4: 37,
 }
 _TYPES = {"int8": QType.INT8_ROWS, "q8_0": QType.Q8_0, "q4_0": QType.Q4_0, "mxfp4": QType.MXFP4}
 QUANTIZE_CHOICES = ("none", *_TYPES)

@@ -185,7 +185,7 @@ def bytes_as_loaded(checkpoint: Checkpoint, config: ModelConfig, target: QType |
                 changes[target.label] += kept_bytes(quantized)
     for name in checkpoint.names():
         weight = checkpoint.get(name)
-        changes[weight.qtype.label] += kept_bytes(weight) + (0 if weight.scales is None else weight.scales.nbytes)
+        changes[weight.qtype.label] += kept_bytes(weight) + scale_bytes(weight)
     return {label: n for label, n in changes.items() if n > 0}
 
 
@@ -194,6 +194,11 @@ def kept_bytes(weight: Weight) -> int:
     qtype = weight.quantize_to or weight.qtype
     scales = 4 * (weight.n_elements // weight.shape[-1]) if qtype is QType.INT8_ROWS else 0
     return weight.n_elements // qtype.block_size * qtype.kept_bytes + scales
+
+
+def scale_bytes(weight: Weight) -> int:
+    """Bytes of the scales that lie apart from its rows; NVFP4's, one number for a matrix, are none."""
+    return 0 if weight.scales is None or weight.qtype is QType.NVFP4 else weight.scales.nbytes
 
 
 def stored_bytes(weight: Weight) -> int:

@@ -66,9 +66,9 @@ Stored stored(const std::string& label, In<uint8_t, 1> data, int n_matrices, int
           "pack: q8_groups needs float32 scales that divide the elements");
     w.group = int(n / int64_t(scales->size()));
     check(w.group % kBlock == 0 && cols % kBlock == 0, "pack: q8_groups needs groups and columns in multiples of 32");
-  } else if (w.source == Source::INT8_ROWS) {
+  } else if (w.source == Source::INT8_ROWS || w.source == Source::NVFP4) {
     check(scales && scales->dtype() == nb::dtype<float>() && int64_t(scales->size()) == int64_t(n_matrices) * stored_rows,
-          "pack: int8 needs one float32 scale for each row");
+          "pack: int8 and nvfp4 need one float32 scale for each row");
   }
   if (quantize_to) {
     check(w.source <= Source::BF16, "pack: only float types are quantized");

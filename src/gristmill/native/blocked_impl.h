@@ -80,8 +80,9 @@ GRISTMILL_INLINE void start_sums(const A& a, I (&sum)[P][C]) {
 template <int kZero>
 GRISTMILL_INLINE int32_t times_zero(int32_t sum) {
   if constexpr (kZero == 0) return 0;
-  else if constexpr (kZero < 32) return sum >> __builtin_ctz(32 / kZero);
-  else return sum * (kZero / 32);
+  else if constexpr (32 % kZero == 0) return sum >> __builtin_ctz(32 / kZero);
+  else if constexpr (kZero % 32 == 0) return sum * (kZero / 32);
+  else return (sum >> 5) * kZero;
 }
 
 // The same for one of two sums of a K type. Blocks of activations have Q6_K's starts.

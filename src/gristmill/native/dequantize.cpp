@@ -1,5 +1,6 @@
 #include "dequantize.h"
 
+#include <cmath>
 #include <stdexcept>
 
 #include "grids.h"
@@ -19,7 +20,7 @@ constexpr Info kInfo[] = {{"f32", 1, 4},      {"f16", 1, 2},     {"bf16", 1, 2},
                           {"iq2_xxs", 256, 66}, {"iq2_xs", 256, 74}, {"iq2_s", 256, 82}, {"iq3_xxs", 256, 98},
                           {"iq3_s", 256, 110}, {"tq1_0", 256, 54}, {"tq2_0", 256, 66}, {"iq4_nl", 32, 18},
                           {"iq4_xs", 256, 136}, {"q1_0", 128, 18}, {"q2_0", 64, 18}, {"mxfp4", 32, 17}, {"mxfp4_split", 32, 16},
-                          {"q8_groups", 1, 1}, {"int8", 1, 1}};
+                          {"q8_groups", 1, 1}, {"int8", 1, 1}, {"nvfp4", 64, 36}};
 
 uint16_t u16_at(const uint8_t* p) {
   uint16_t v;
@@ -155,6 +156,19 @@ void block_q2_0(const uint8_t* b, float* y) {
   for (int i = 0; i < 64; i++) y[i] = float((b[2 + i / 4] >> (2 * (i % 4)) & 3) - 1) * d;
 }
 
+// Four scales, then for each of them 16 numbers: those of a byte are eight apart.
+void block_nvfp4(const uint8_t* b, float* y) {
+  for (int part = 0; part < 4; part++, y += 16) {
+    const Ue4m3 scale = ue4m3(b[part]);
+    const float d = std::ldexp(float(scale.mantissa), scale.exponent - 1);  // half of it: numbers are doubled
+    for (int i = 0; i < 8; i++) {
+      const uint8_t q = b[4 + 8 * part + i];
+      y[i] = d * float(kMxfp4[q & 15]);
+      y[i + 8] = d * float(kMxfp4[q >> 4]);
+    }
+  }
+}
+
 }  // namespace
 
 Source source_of(const std::string& label) {
@@ -189,6 +203,7 @@ void dequantize(Source source, const uint8_t* data, int64_t n, float* y) {
       case Source::IQ4_XS: block_iq4_xs(data, y); break;
       case Source::Q1_0: block_q1_0(data, y); break;
       case Source::Q2_0: block_q2_0(data, y); break;
+      case Source::NVFP4: block_nvfp4(data, y); break;
       case Source::MXFP4: block_table(data + 1, kMxfp4, e8m0_half(data[0]), y); break;
       default: throw std::invalid_argument("this type keeps its scales apart");
     }

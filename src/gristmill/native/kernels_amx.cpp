@@ -52,6 +52,7 @@ const Kernels* kernels_amx() {
     set(Pack::IQ2, tiled_linear<TypeIq2>);
     set(Pack::IQ1, tiled_linear<TypeIq1>);
     set(Pack::MXFP4, tiled_linear<TypeMxfp4>);
+    set(Pack::NVFP4, tiled_linear<TypeNvfp4>);
     return k;
   }();
   return &kernels;

@@ -1,6 +1,8 @@
 #include "lay.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <cstring>
 
 #include "shortened.h"
@@ -312,11 +314,57 @@ void lay_few_bits(const StoredRow* rows, int step, const Place<uint8_t>* to) {
   }
 }
 
+// 16 scales of one row, beside which 1 is about 2^-unit, as a byte each (matrix.h: NVFP4). Those that are less than a 128th of
+// the largest power of two become 0 or 8.
+Bytes nvfp4_scales(const uint8_t* block, int* unit) {
+  Ue4m3 scales[16];
+  int most = INT8_MIN;
+  for (int i = 0; i < 16; i++) {
+    scales[i] = ue4m3(block[i / 4 * 36 + i % 4]);
+    if (scales[i].mantissa) most = std::max(most, scales[i].exponent);
+  }
+  *unit = most == INT8_MIN ? 0 : most - 7;
+  Bytes out;
+  for (int i = 0; i < 16; i++) {
+    const int e = scales[i].exponent - *unit;
+    if (scales[i].mantissa == 0 || e < -1) out[i] = 31 << 3;
+    else out[i] = e < 0 ? uint8_t(0) : uint8_t((e << 3) | (scales[i].mantissa & 7));
+  }
+  return out;
+}
+
+// Blocks of 36 bytes: four scales, then for each of them 16 numbers, of which those of a byte are eight apart.
+void lay_nvfp4(const StoredRow* rows, size_t at, const Place<uint8_t>* to) {
+  Bytes scales[kLanes];
+  for (int r = 0; r < kLanes; r++) {
+    int unit;
+    scales[r] = nvfp4_scales(rows[r].blocks + at, &unit);
+    const float d = std::ldexp(rows[r].scale, unit - 1);  // numbers are doubled
+    std::memcpy(to[0].super + 4 * r, &d, 4);
+  }
+  lay_scales_of_16(scales, to);
+  for (int s = 0; s < 8; s++)
+    for (int r = 0; r < kLanes; r += 4) {
+      Words v[4];
+      for (int i = 0; i < 4; i++) {
+        const Bytes q = load<Bytes>(rows[r + i].blocks + at + 36 * (s / 2) + 4 + 16 * (s % 2));
+        const Bytes low_half = q & 15, high_half = q >> 4;
+        const Bytes first = __builtin_shufflevector(low_half, high_half, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23);
+        const Bytes second =
+            __builtin_shufflevector(low_half, high_half, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
+        v[i] = Words(first | second << 4);
+      }
+      put_sets(v, to[s].quants + 4 * r, to[s].stride);
+    }
+}
+
 template <Pack kPack>
 void lay_eight(const StoredRow* rows, int step, const Place<uint8_t>* to) {
   size_t block = size_t(step) / 8;
   if constexpr (kPack == Pack::Q1_0 || kPack == Pack::Q2_0) {
     lay_few_bits<kPack>(rows, step, to);
+  } else if constexpr (kPack == Pack::NVFP4) {
+    lay_nvfp4(rows, block * 144, to);
   } else if constexpr (kPack == Pack::Q4_K) {
     lay_k4<kPack>(rows, block * 144, 16, to);
   } else if constexpr (kPack == Pack::Q5_K) {
@@ -520,6 +568,7 @@ void lay_steps(const Matrix& m, const StoredRow* rows, uint8_t* to, int width, i
     case Pack::IQ4_NL: return lay<Pack::IQ4_NL>(m, rows, group, width, begin, end, kernels, tail);
     case Pack::Q1_0: return lay<Pack::Q1_0>(m, rows, group, width, begin, end, kernels, tail);
     case Pack::Q2_0: return lay<Pack::Q2_0>(m, rows, group, width, begin, end, kernels, tail);
+    case Pack::NVFP4: return lay<Pack::NVFP4>(m, rows, group, width, begin, end, kernels, tail);
     case Pack::Q2_K: return lay<Pack::Q2_K>(m, rows, group, width, begin, end, kernels, tail);
     case Pack::Q3_K:
     case Pack::IQ2:

@@ -17,7 +17,7 @@ struct StoredRow {
   const float* group_scales; // Q8F: element i of the row has group_scales[(first_element + i) / group]
   int64_t first_element;
   int group;
-  float scale;               // Q8R
+  float scale;               // Q8R, NVFP4
 };
 
 // Where one panel's bytes of one step are: the first of its sets, which are `stride` apart, and its scales.

@@ -34,15 +34,17 @@
 //                            3, 6 and 7, two sets of nibbles
 //   Q1_0         32          bits                                     none: see below
 //   Q2_0         32          lower bits as of Q2_K                    none
+//   NVFP4        32          nibbles                                  16 bytes for columns 0..15, 16 for 16..31: m + 8 e is
+//                                                                    (8 + m) 2^e, m under 8; e of 31 is 0
 //
 // A set is 16 rows x 4 columns of bytes (value + Matrix::zero); nibbles are 4 sets of bytes with set j in the low and set
 // j + 4 in the high half; bits, also fifth and third ones, are a set of bytes whose bit j is that of set j; upper and lower
 // bits a set of bytes with two bits of each, the first set's lowest. All lies in the order in which a kernel for one sequence
 // reads it (blocked_impl.h: set_at). Before every eighth step of the types from Q2_K on stand the scales of scales of each
 // panel: 16 half d, of Q2_K also 16 half dmin, of Q4_K and Q5_K those and the minima of the eight steps as two sets, which are
-// multiplied by the sums of activations as quants are by activations; of Q1_0 and Q2_0 the scales themselves, 16 half for every
-// four of those steps, or two. After the last step of Q8R stand the scales of each panel's rows, 16 float; after that of
-// shortened types each panel's bases, a word, then the group's patches.
+// multiplied by the sums of activations as quants are by activations; of NVFP4 16 float d; of Q1_0 and Q2_0 the scales
+// themselves, 16 half for every four of those steps, or two. After the last step of Q8R stand the scales of each panel's rows,
+// 16 float; after that of shortened types each panel's bases, a word, then the group's patches.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -51,7 +53,7 @@ namespace gristmill {
 
 enum class Pack : int {
   F32, F16, BF16, F32_24, BF16_12, Q8_0, Q8F, Q8R, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL, MXFP4, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_XS,
-  IQ3_S, IQ3_XXS, IQ2, IQ1, Q1_0, Q2_0,
+  IQ3_S, IQ3_XXS, IQ2, IQ1, Q1_0, Q2_0, NVFP4,
   kCount
 };
 
@@ -135,6 +137,7 @@ struct Matrix {
   size_t super_bytes() const {
     switch (pack) {
       case Pack::Q1_0:
+      case Pack::NVFP4:
       case Pack::Q2_K: return 64;
       case Pack::Q2_0: return 128;
       case Pack::Q4_K:

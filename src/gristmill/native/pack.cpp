@@ -80,7 +80,7 @@ class GroupReader {
       } else if (w_.source == Source::Q8_GROUPS) {
         rows[i].group_scales = static_cast<const float*>(w_.scales);
         rows[i].group = w_.group;
-      } else if (w_.source == Source::INT8_ROWS) {
+      } else if (w_.source == Source::INT8_ROWS || w_.source == Source::NVFP4) {
         rows[i].scale = static_cast<const float*>(w_.scales)[rows[i].first_element / w_.cols];
       }
       uint8_t* rewritten = rewritten_.data() + bytes * i;
@@ -299,6 +299,7 @@ Pack pack_of(const SourceWeight& w) {
     case Source::MXFP4_SPLIT: return Pack::MXFP4;
     case Source::Q8_GROUPS: return Pack::Q8F;
     case Source::INT8_ROWS: return Pack::Q8R;
+    case Source::NVFP4: return Pack::NVFP4;
     default: return Pack::Q8_0;
   }
 }
@@ -509,6 +510,10 @@ float unpack_one(const Matrix& m, const Place<const uint8_t>& at, const uint8_t*
     }
     case Pack::Q2_0: return float(two_bits(j % 4 / 2) - 1) * half(at.super + 2 * kLanes * (step % kSuperSteps / 2));
     case Pack::MXFP4: return e8m0_half(at.scales[r]) * float(kMxfp4[nibble]);
+    case Pack::NVFP4: {
+      const int scale = at.scales[kLanes * (i / 16) + r], e = scale >> 3;
+      return f32_at(at.super, r) * float((e < 31 ? ((scale & 7) | 8) << e : 0) * kMxfp4[nibble]);
+    }
     case Pack::Q4_K:
     case Pack::Q5_K: {
       float scale = half(at.super) * float(at.scales[r]);

@@ -17,8 +17,8 @@ struct FileChangedError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// A weight as its file stores it. `scales` belongs to MXFP4_SPLIT (bytes), Q8_GROUPS and INT8_ROWS
-// (float32; a stored row has one scale).
+// A weight as its file stores it. `scales` belongs to MXFP4_SPLIT (bytes), Q8_GROUPS, INT8_ROWS
+// and NVFP4 (float32; of the last two a stored row has one scale).
 struct SourceWeight {
   Source source;
   int n_matrices, stored_rows, cols;

@@ -19,6 +19,7 @@ GRISTMILL_INLINE F halves_at(const uint8_t* s) { return f_of_half(reinterpret_ca
 //   kRows     a scale for each row, after the last step, and none in the steps
 //   kPart     steps that share a scale, which stands before kSuperSteps of them; 0 where scales stand in the steps
 //   kInLine   sets that a line of bytes has, where the order in which they are multiplied leaves them together
+//   kLong     scales, which are whole numbers, take more than eight bits
 //   kShared   steps that share the activations' scale: so their sums meet it once
 //   kShift    bits that a sum of a K type has beyond 16; they are rounded away before it meets its scale
 //   kWhole    scales are whole numbers, or made so, and nothing is rounded away: see Whole
@@ -28,8 +29,8 @@ GRISTMILL_INLINE F halves_at(const uint8_t* s) { return f_of_half(reinterpret_ca
 //   kAsk      weights and activations are asked for early also where the first-level cache does not hold what is asked for
 struct Nibbles {
   static constexpr int kQuantBytes = 256, kScaleBytes = 32, kSuperBytes = 0;
-  static constexpr bool kMinimum = false, kOffset = false, kHalves = false, kPairs = true, kRows = false, kDear = false,
-                        kAsk = true, kWhole = false;
+  static constexpr bool kMinimum = false, kOffset = false, kHalves = false, kPairs = true, kRows = false, kLong = false,
+                        kDear = false, kAsk = true, kWhole = false;
   static constexpr int kShared = 1, kPart = 0, kInLine = 2, kLargest = 15;
   static constexpr int kDirect = kDirectNibbles;
   template <int J>
@@ -41,8 +42,8 @@ struct Nibbles {
 
 struct TypeQ8_0 {
   static constexpr int kQuantBytes = 512, kZero = kByteZero, kScaleBytes = 32, kSuperBytes = 0;
-  static constexpr bool kMinimum = false, kOffset = false, kHalves = false, kPairs = false, kRows = false, kDear = false,
-                        kAsk = false, kWhole = false;
+  static constexpr bool kMinimum = false, kOffset = false, kHalves = false, kPairs = false, kRows = false, kLong = false,
+                        kDear = false, kAsk = false, kWhole = false;
   static constexpr int kShared = 1, kPart = 0, kInLine = 1, kLargest = 255;
   static constexpr int kDirect = INT32_MAX;
   template <int J>
@@ -117,6 +118,15 @@ struct TypeMxfp4 : Nibbles {
     return u_lookup(table, Nibbles::set<J>(q, stride));
   }
   static F scale(const uint8_t* s) { return f_of_e8m0(s); }
+};
+
+struct TypeNvfp4 : TypeMxfp4 {
+  static constexpr int kScaleBytes = 32, kSuperBytes = 64, kShared = kSuperSteps, kShift = 0;
+  static constexpr bool kHalves = true, kLong = true;
+  static I scale(const uint8_t* s) { return i_of_e5m3(s); }
+  static I second_scale(const uint8_t* s) { return scale(s + kLanes); }
+  static I scales(const uint8_t* s) { return i_pair<0>(scale(s), second_scale(s)); }
+  static void read_super(const uint8_t* s, F& d, F&) { d = f_load(reinterpret_cast<const float*>(s)); }
 };
 
 struct TypeQ4_K : Nibbles {

@@ -149,6 +149,15 @@ inline I i_dot2(I acc, I x, I y) {
 }
 inline I i_of_u8(const uint8_t* p) { return {_mm256_cvtepu8_epi32(load8(p)), _mm256_cvtepu8_epi32(load8(p + 8))}; }
 inline I i_of_i8(const uint8_t* p) { return {_mm256_cvtepi8_epi32(load8(p)), _mm256_cvtepi8_epi32(load8(p + 8))}; }
+// Bytes m + 8 e, with m under 8, as (8 + m) 2^e; with e of 31 nothing is left of 8.
+inline I i_of_e5m3(const uint8_t* p) {
+  auto eight = [](__m256i x) {
+    const __m256i mantissa = _mm256_or_si256(_mm256_and_si256(x, _mm256_set1_epi32(7)), _mm256_set1_epi32(8));
+    return _mm256_sllv_epi32(mantissa, _mm256_srli_epi32(x, 3));
+  };
+  const I x = i_of_u8(p);
+  return {eight(x.a), eight(x.b)};
+}
 inline I i_low4(I x) { return {_mm256_and_si256(x.a, _mm256_set1_epi32(15)), _mm256_and_si256(x.b, _mm256_set1_epi32(15))}; }
 inline int32_t i_sum(I x) {
   __m256i s = _mm256_add_epi32(x.a, x.b);

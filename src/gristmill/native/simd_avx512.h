@@ -97,6 +97,11 @@ inline I i_of_u8(const uint8_t* p) { return _mm512_cvtepu8_epi32(_mm_loadu_si128
 inline I i_of_i8(const uint8_t* p) { return _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
 inline int32_t i_sum(I a) { return _mm512_reduce_add_epi32(a); }
 
+// Bytes m + 8 e, with m under 8, as (8 + m) 2^e; with e of 31 nothing is left of 8.
+inline I i_of_e5m3(const uint8_t* p) {
+  const I x = i_of_u8(p), mantissa = _mm512_or_si512(_mm512_and_si512(x, _mm512_set1_epi32(7)), _mm512_set1_epi32(8));
+  return _mm512_sllv_epi32(mantissa, _mm512_srli_epi32(x, 3));
+}
 inline I i_low4(I a) { return _mm512_and_si512(a, _mm512_set1_epi32(15)); }
 inline U u_load(const uint8_t* p) { return _mm512_loadu_si512(p); }
 inline void u_store(uint8_t* p, U a) { _mm512_storeu_si512(p, a); }

@@ -148,6 +148,14 @@ inline I i_of_i8(const uint8_t* p) {
   return {{vmovl_s16(vget_low_s16(low)), vmovl_s16(vget_high_s16(low)), vmovl_s16(vget_low_s16(high)),
            vmovl_s16(vget_high_s16(high))}};
 }
+// Bytes m + 8 e, with m under 8, as (8 + m) 2^e; with e of 31 nothing is left of 8.
+inline I i_of_e5m3(const uint8_t* p) {
+  const I x = i_of_u8(p);
+  return i_parts([&](int i) {
+    const int32x4_t mantissa = vorrq_s32(vandq_s32(x.v[i], vdupq_n_s32(7)), vdupq_n_s32(8));
+    return vshlq_s32(mantissa, vshrq_n_s32(x.v[i], 3));
+  });
+}
 inline I i_low4(I a) { return i_parts([&](int i) { return vandq_s32(a.v[i], vdupq_n_s32(15)); }); }
 inline int32_t i_sum(I a) { return vaddvq_s32(vaddq_s32(vaddq_s32(a.v[0], a.v[1]), vaddq_s32(a.v[2], a.v[3]))); }
 

@@ -126,6 +126,12 @@ inline I i_of_i8(const uint8_t* p) {
   for (int i = 0; i < 16; i++) x[i] = int8_t(p[i]);
   return x;
 }
+// Bytes m + 8 e, with m under 8, as (8 + m) 2^e; with e of 31 nothing is left of 8.
+inline I i_of_e5m3(const uint8_t* p) {
+  I x;
+  for (int i = 0; i < 16; i++) x[i] = int32_t(uint32_t((p[i] & 7) | 8) << (p[i] >> 3));
+  return x;
+}
 inline I i_low4(I a) { return a & 15; }
 inline int32_t i_sum(I a) {
   int32_t s = 0;

@@ -16,7 +16,7 @@ namespace {
 template <class T>
 struct Planes {
   static constexpr bool kOne = T::kMinimum && T::kHalves, kSmall = T::kMinimum && !T::kHalves;
-  static constexpr bool kBytes = !T::kMinimum && !T::kRows && (T::kOwnScales || T::kMostScale < 256);
+  static constexpr bool kBytes = !T::kMinimum && !T::kRows && (T::kOwnScales ? !T::kLong : T::kMostScale < 256);
   static constexpr int kPlanes = T::kRows || kOne ? 1 : 2, kShift = kSmall ? 3 : 8;
 };
 

@@ -162,7 +162,7 @@ class CpuOps:
             return True
         if weight.qtype is QType.Q8_GROUPS and not _groups_fit(weight):
             return False
-        if weight.shape[-1] % (256 if weight.qtype in (QType.Q1_0, QType.Q2_0) else 32):
+        if weight.shape[-1] % (256 if weight.qtype in (QType.Q1_0, QType.Q2_0, QType.NVFP4) else 32):
             return False
         return weight.shape[-2] * weight.shape[-1] > self._n_exact
 
