@@ -113,7 +113,7 @@ def test_memory_is_what_arithmetic_says(
     assert expected == pytest.approx(whole, rel=0.05)
 
 
-@pytest.mark.parametrize("label", ["IQ1_S", "IQ2_XXS", "IQ3_S", "TQ1_0", "Q4_K", "Q1_0"])
+@pytest.mark.parametrize("label", ["IQ1_S", "IQ2_XXS", "IQ3_S", "TQ1_0", "Q4_K", "Q1_0", "NVFP4"])
 def test_types_that_are_kept_otherwise_take_what_is_expected(write: Write, label: str) -> None:
     path = write("llama-wide", Type[label])
     model = decoder(path, None)

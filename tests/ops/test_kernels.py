@@ -62,6 +62,10 @@ def rounded(x: np.ndarray) -> np.ndarray:
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
 
 
+def float32(weight: Weight) -> Weight:
+    return Weight("w", dequantize(weight).reshape(-1).view(np.uint8), QType.F32, weight.shape)
+
+
 def group_of(qtype: QType) -> int:
     """Columns that share a scale in `random_weight`."""
     return 64 if qtype is QType.Q8_GROUPS else qtype.block_size
@@ -119,6 +123,18 @@ def test_linear(cpu: CpuOps, qtype: QType, n_rows: int, n_blocks: int) -> None:
     tolerance = 8e-5 if qtype in SHORT_SUMS else 2e-5
     scale = np.abs(x).sum(axis=-1, keepdims=True) * 0.1
     np.testing.assert_array_less(np.abs(actual - expected) / scale, tolerance)
+
+
+@pytest.mark.parametrize("qtype", [QType.Q1_0, QType.Q2_0, QType.NVFP4], ids=lambda q: q.label)
+def test_rows_that_no_kernel_reads_become_q8_0(qtype: QType) -> None:
+    """And it is said; rows of 256 stay what they are."""
+    ops, reference = CpuOps(2, n_exact=0), CpuOps(2, n_exact=0)
+    weight = random_weight(qtype, (70, 384))
+    assert ops.requantizes(weight)
+    assert not ops.requantizes(random_weight(qtype, (70, 512)))
+    encoded = quantize(replace(float32(weight), quantize_to=QType.Q8_0))
+    x = np.random.default_rng(0).normal(size=(5, 384)).astype(np.float32)
+    np.testing.assert_array_equal(ops.linear(x, ops.put([weight])), reference.linear(x, reference.put([encoded])))
 
 
 def test_scales_of_nvfp4_that_are_far_apart_are_rounded(cpu: CpuOps) -> None:

@@ -75,6 +75,11 @@ class QType(Enum):
         return _KEPT_BYTES.get(self, self.block_bytes)
 
     @property
+    def row_multiple(self) -> int:
+        """Of how many numbers rows are a multiple where a CPU multiplies them as they are; others become Q8_0."""
+        return 256 if self in (QType.Q1_0, QType.Q2_0, QType.NVFP4) else 1
+
+    @property
     def alignment(self) -> int:
         """What the first byte's address is a multiple of in every Weight: the widest number inside a block."""
         return 4 if self is QType.F32 else 1 if self.scales_apart or self is QType.MXFP4 else 2

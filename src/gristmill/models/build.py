@@ -139,7 +139,7 @@ class _Loader:
     def report(self) -> None:
         for label, n in self._requantized.items():
             logger.warning(
-                "%s: %d %s tensors re-quantized to q8_0, no kernel reads that type",
+                "%s: %d %s tensors re-quantized to q8_0, no kernel reads them as they are",
                 self._checkpoint.path.name,
                 n,
                 label,
@@ -192,6 +192,8 @@ def bytes_as_loaded(checkpoint: Checkpoint, config: ModelConfig, target: QType |
 def kept_bytes(weight: Weight) -> int:
     """Bytes that the weight takes as what it is to become, the scales of its rows included."""
     qtype = weight.quantize_to or weight.qtype
+    if weight.shape[-1] % qtype.row_multiple:
+        qtype = QType.Q8_0
     scales = 4 * (weight.n_elements // weight.shape[-1]) if qtype is QType.INT8_ROWS else 0
     return weight.n_elements // qtype.block_size * qtype.kept_bytes + scales
 

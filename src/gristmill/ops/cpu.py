@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -127,7 +128,9 @@ class CpuOps:
             self._waiting.pop()
 
     def _stored(self, weight: Weight) -> _kernels.Stored:
-        if not self._has_kernel(weight):
+        if self.requantizes(weight):
+            weight = replace(_as_float32(weight), quantize_to=QType.Q8_0)
+        elif not self._has_kernel(weight):
             weight = _as_float32(weight)
         *experts, rows, cols = weight.shape
         n_matrices = experts[0] if experts else 1
@@ -162,9 +165,7 @@ class CpuOps:
             return True
         if weight.qtype is QType.Q8_GROUPS and not _groups_fit(weight):
             return False
-        if weight.shape[-1] % (256 if weight.qtype in (QType.Q1_0, QType.Q2_0, QType.NVFP4) else 32):
-            return False
-        return weight.shape[-2] * weight.shape[-1] > self._n_exact
+        return weight.shape[-1] % 32 == 0 and weight.shape[-2] * weight.shape[-1] > self._n_exact
 
     def put_vector(self, values: F32) -> F32:
         return np.ascontiguousarray(values, np.float32)
@@ -225,7 +226,7 @@ class CpuOps:
         return _kernels.Continuation(self._native, tape, ids, *state)
 
     def requantizes(self, weight: Weight) -> bool:
-        return False
+        return self._has_kernel(weight) and weight.shape[-1] % weight.qtype.row_multiple != 0
 
     def embed(self, table: _kernels.Linear, tokens: Array) -> F32:
         return self._native.embed(table, tokens)

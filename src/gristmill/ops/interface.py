@@ -135,7 +135,7 @@ class Ops(Protocol):
         ...
 
     def requantizes(self, weight: Weight) -> bool:
-        """Whether `put` stores this weight as Q8_0, because no kernel reads its type."""
+        """Whether `put` stores this weight as Q8_0, because no kernel reads its type, or its type in such rows."""
         ...
 
     # operations. What they give may wait until something reads it, `get` at the latest
