@@ -26,7 +26,7 @@ def random_weight(qtype: QType, shape: tuple[int, int], rng: np.random.Generator
     n_blocks = shape[0] * shape[1] // qtype.block_size
     data = rng.integers(0, 256, n_blocks * qtype.block_bytes, dtype=np.uint8)
     data = data & 0x1B | 0x20
-    scales = np.full(shape[0], 0.01, np.float32) if qtype is QType.INT8_ROWS else None
+    scales = np.full(shape[0], 0.01, np.float32) if qtype in (QType.INT8_ROWS, QType.NVFP4) else None
     return Weight("random", data, qtype, shape, scales)
 
 

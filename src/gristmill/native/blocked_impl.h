@@ -85,14 +85,17 @@ GRISTMILL_INLINE int32_t times_zero(int32_t sum) {
   else return (sum >> 5) * kZero;
 }
 
-// The same for one of two sums of a K type. Blocks of activations have Q6_K's starts.
+// What the two starts in a block of activations, which are Q6_K's, have to round.
+constexpr int32_t kRounds = kRound<TypeQ6_K, 0> + kRound<TypeQ6_K, 1>;
+
+// The same for one of two sums of a K type.
 template <class T, int Half, int P, int C, class A>
 GRISTMILL_INLINE void start_half(const A& a, I (&sum)[P][C]) {
-  constexpr int32_t kRounds = T::kHalves ? kRound<TypeQ6_K, Half> : kRound<TypeQ6_K, 0> + kRound<TypeQ6_K, 1>;
+  constexpr int32_t kOfStarts = T::kHalves ? kRound<TypeQ6_K, Half> : kRounds;
 #pragma GCC unroll 8
   for (int c = 0; c < C; c++) {
     const int32_t starts = T::kHalves ? a.start(Half, c) : a.start(0, c) + a.start(1, c);
-    I start = i_set(times_zero<T::kZero>(starts - kRounds) + kRound<T, Half>);
+    I start = i_set(times_zero<T::kZero>(starts - kOfStarts) + kRound<T, Half>);
 #pragma GCC unroll 8
     for (int p = 0; p < P; p++) sum[p][c] = start;
   }
@@ -101,7 +104,6 @@ GRISTMILL_INLINE void start_half(const A& a, I (&sum)[P][C]) {
 // The same for the sums of kPart steps, from that of `a` on.
 template <class T, int P, int C, class A>
 GRISTMILL_INLINE void start_part(A a, I (&sum)[P][C]) {
-  constexpr int32_t kRounds = kRound<TypeQ6_K, 0> + kRound<TypeQ6_K, 1>;
   int32_t starts[C] = {};
   for (int i = 0; i < T::kPart; i++, a.first++)
     for (int c = 0; c < C; c++) starts[c] += a.start(0, c) + a.start(1, c) - kRounds;

@@ -314,21 +314,28 @@ void lay_few_bits(const StoredRow* rows, int step, const Place<uint8_t>* to) {
   }
 }
 
-// 16 scales of one row, beside which 1 is about 2^-unit, as a byte each (matrix.h: NVFP4). Those that are less than a 128th of
-// the largest power of two become 0 or 8.
-Bytes nvfp4_scales(const uint8_t* block, int* unit) {
-  Ue4m3 scales[16];
-  int most = INT8_MIN;
-  for (int i = 0; i < 16; i++) {
-    scales[i] = ue4m3(block[i / 4 * 36 + i % 4]);
-    if (scales[i].mantissa) most = std::max(most, scales[i].exponent);
+// What bytes are as scales of NVFP4; of those that are 0 a very small power of two.
+struct Ue4m3Table {
+  int8_t exponent[256], mantissa[256];
+  constexpr Ue4m3Table() : exponent(), mantissa() {
+    for (int i = 0; i < 256; i++) {
+      const Ue4m3 x = ue4m3(uint8_t(i));
+      exponent[i] = int8_t(x.mantissa ? x.exponent : -64), mantissa[i] = int8_t(x.mantissa & 7);
+    }
   }
-  *unit = most == INT8_MIN ? 0 : most - 7;
+};
+constexpr Ue4m3Table kUe4m3;
+
+// The scales of 256 numbers of a row as so many 2^unit, a byte each (matrix.h: NVFP4). What is less than 8 is rounded to 0 or 8.
+Bytes nvfp4_scales(const uint8_t* block, int* unit) {
+  int most = INT8_MIN;
+  for (int i = 0; i < 16; i++) most = std::max(most, int(kUe4m3.exponent[block[i / 4 * 36 + i % 4]]));
+  *unit = most - 7;
   Bytes out;
   for (int i = 0; i < 16; i++) {
-    const int e = scales[i].exponent - *unit;
-    if (scales[i].mantissa == 0 || e < -1) out[i] = 31 << 3;
-    else out[i] = e < 0 ? uint8_t(0) : uint8_t((e << 3) | (scales[i].mantissa & 7));
+    const uint8_t scale = block[i / 4 * 36 + i % 4];
+    const int e = kUe4m3.exponent[scale] - *unit;
+    out[i] = kUe4m3.exponent[scale] == -64 || e < -1 ? 31 << 3 : e < 0 ? 0 : uint8_t(e << 3 | kUe4m3.mantissa[scale]);
   }
   return out;
 }
