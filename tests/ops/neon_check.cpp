@@ -84,13 +84,14 @@ static PackedMatrix packed_by(const Kernels& kernels, const SourceWeight& weight
 }
 
 static bool check_linear(Source source, const char* name, const Kernels& neon, const Kernels& portable,
-                         Pack quantize_to = Pack::kCount, Pack shorter = Pack::kCount) {
+                         Pack quantize_to = Pack::kCount, Pack shorter = Pack::kCount, int group = 64) {
   int rows = 70, cols = 512, n_columns = 7;
   std::vector<uint8_t> data = random_weights(source, size_t(rows) * cols);
   const float far = 1e4f;  // has no code in fewer bits
   if (shorter == Pack::F32_24) std::memcpy(&data[4 * 777], &far, 4);
-  std::vector<float> scales(rows, 0.001f);
-  SourceWeight w{source, 1, rows, cols, data.data(), scales_apart(source) ? scales.data() : nullptr, 0, nullptr, rows,
+  std::vector<float> scales(size_t(rows) * cols / group);
+  for (float& scale : scales) scale = float(1 + rng() % 100) * 1e-5f;
+  SourceWeight w{source, 1, rows, cols, data.data(), scales_apart(source) ? scales.data() : nullptr, group, nullptr, rows,
                  quantize_to, shorter};
   Arena arena;
   bool same = true;
@@ -108,7 +109,7 @@ static bool check_linear(Source source, const char* name, const Kernels& neon, c
       std::vector<Column> columns(n);
       for (int c = 0; c < n; c++) {
         size_t at = size_t(c) * cols;
-        kernels->quantize_tile(&x[at], cols, packed.matrix.super(), c % kTileColumns,
+        kernels->quantize_tile(&x[at], cols, packed.matrix.shared(), c % kTileColumns,
                                &blocks[size_t(c / kTileColumns) * n_blocks]);
         kernels->to_bf16(&x[at], cols, &bf16[at]);
         columns[c] = {&x[at], &bf16[at], &y[size_t(c) * rows]};
@@ -172,11 +173,13 @@ int main() {
                  {Source::IQ2_S, "iq2_s"}, {Source::IQ3_XXS, "iq3_xxs"}, {Source::IQ3_S, "iq3_s"}, {Source::TQ1_0, "tq1_0"},
                  {Source::TQ2_0, "tq2_0"},
                  {Source::IQ4_NL, "iq4_nl"}, {Source::IQ4_XS, "iq4_xs"}, {Source::Q1_0, "q1_0"}, {Source::Q2_0, "q2_0"},
-                 {Source::MXFP4, "mxfp4"}, {Source::INT8_ROWS, "int8"}, {Source::NVFP4, "nvfp4"}})
+                 {Source::MXFP4, "mxfp4"}, {Source::INT8_ROWS, "int8"}, {Source::NVFP4, "nvfp4"},
+                 {Source::Q8_GROUPS, "q8_groups"}})
     good &= check_linear(c.source, c.name, *neon, *portable);
   for (Pack pack : {Pack::Q8R, Pack::Q8_0})
     for (Source source : {Source::F32, Source::F16, Source::BF16})
       good &= check_linear(source, "quantized", *neon, *portable, pack);
+  good &= check_linear(Source::Q8_GROUPS, "q8_groups of 32", *neon, *portable, Pack::kCount, Pack::kCount, 32);
   good &= check_linear(Source::F32, "f32_24", *neon, *portable, Pack::kCount, Pack::F32_24);
   good &= check_linear(Source::BF16, "bf16_12", *neon, *portable, Pack::kCount, Pack::BF16_12);
   good &= check_attention(*neon, *portable, 6) && check_attention(*neon, *portable, 23);

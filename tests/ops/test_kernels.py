@@ -158,10 +158,14 @@ def test_scales_of_nvfp4_that_are_far_apart_are_rounded(cpu: CpuOps) -> None:
     assert (np.abs(kept - values).max(axis=-1) <= most).all()
 
 
-@pytest.mark.parametrize("qtype", list(QType), ids=lambda q: q.label)
-def test_a_row_s_bits_do_not_depend_on_its_neighbours(cpu: CpuOps, qtype: QType) -> None:
+@pytest.mark.parametrize(
+    ("qtype", "columns"),
+    [*((q, columns_of(q)) for q in QType), (QType.Q8_GROUPS, 256)],
+    ids=lambda value: value.label if isinstance(value, QType) else str(value),
+)
+def test_a_row_s_bits_do_not_depend_on_its_neighbours(cpu: CpuOps, qtype: QType, columns: int) -> None:
     """At every number of rows that has kernels of its own; the last super-block and the last group are not whole."""
-    cols = 9 * columns_of(qtype)
+    cols = 9 * columns
     x = np.random.default_rng(0).normal(size=(600, cols)).astype(np.float32)
     weight = cpu.put([random_weight(qtype, (170, cols), 0)])
     alone = np.concatenate([cpu.linear(x[i : i + 1], weight) for i in range(20)])

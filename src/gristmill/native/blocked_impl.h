@@ -134,7 +134,7 @@ GRISTMILL_INLINE void add_sums(const I (&from)[P][C], I (&to)[P][C]) {
 template <class T, int P, int C, class A>
 GRISTMILL_INLINE void add_scaled(const I (&sum)[P][C], const uint8_t* scales, const A& a, F (&acc)[P][C]) {
 #pragma GCC unroll 8
-  for (int p = 0; p < P; p++, scales += T::kScaleBytes) {
+  for (int p = 0; p < P; p++, scales += T::kPart > 0 ? T::kSuperBytes : T::kScaleBytes) {
     F scale = f_zero();
     if constexpr (!T::kRows) scale = T::scale(scales);
 #pragma GCC unroll 8
@@ -293,7 +293,7 @@ template <class T, int P, int C, class A>
 GRISTMILL_INLINE void dot_all(const uint8_t* q, int stride, const uint8_t*& scales, const A& a, I (&sum)[P][C]) {
   // Two sums an output where there are few, so that fewer products wait for the one before: whole numbers may be added in
   // any order.
-  constexpr bool kTwo = kSplitSums && kStream<P, C> && (C == 1 ? T::kPairs || T::kPart > 0 : T::kShared == 1);
+  constexpr bool kTwo = kSplitSums && kStream<P, C> && (C == 1 ? T::kPairs || (T::kPart > 0 && T::kShared > 1) : T::kShared == 1);
   if constexpr (kTwo) {
     I other[P][C];
     clear_sums<P, C>(other);
@@ -525,7 +525,7 @@ struct BlockedVisit {
         auto step = [&](auto add) __attribute__((always_inline)) { add(at, at + to_scales), ask(), next(); };
         whole_super<T, P, C>(super, end - b < kSuperSteps ? end - b : kSuperSteps, stride, a, acc, step);
       }
-    } else if constexpr (T::kPart > 0) {
+    } else if constexpr (T::kPart > 0 && T::kShared > 1) {
       for (int b = begin; b < end; b += T::kShared) {
         const uint8_t* scales = at - 64 * first + T::kSuperBytes * first;
         if constexpr (P == kGroup)
@@ -535,7 +535,7 @@ struct BlockedVisit {
         for (int p = 0; p < P; p++)
 #pragma GCC unroll 8
           for (int part = 0; part < T::kShared / T::kPart; part++)
-            d[part][p] = T::scale(scales + T::kSuperBytes * p + 2 * kLanes * part);
+            d[part][p] = T::scale(scales + T::kSuperBytes * p + T::kPartBytes * part);
         at += T::kSuperBytes * width;
 #pragma GCC unroll 8
         for (int part = 0; part < T::kShared / T::kPart; part++) {
@@ -548,6 +548,18 @@ struct BlockedVisit {
           }
           add_shared<T, P, C>(sum, d[part], a.before(), acc);
         }
+      }
+    } else if constexpr (T::kPart > 0) {
+      for (int b = begin; b < end; b += kSuperSteps) {
+        const uint8_t* scales = at - 64 * first + T::kSuperBytes * first;
+        if constexpr (P == kGroup)
+          if (!ahead.asks()) ask_beyond(scales, Index<T::kSuperBytes * kGroup>());
+        at += T::kSuperBytes * width;
+        for (int part = 0; part < kSuperSteps / T::kPart; part++, scales += T::kPartBytes)
+          for (int i = 0; i < T::kPart; i++, next()) {
+            block_step<T, P, C>(at, stride, scales, a, acc);
+            ask();
+          }
       }
     } else if constexpr (T::kShared == 1) {
       for (int b = begin; b < end; b++, next()) {

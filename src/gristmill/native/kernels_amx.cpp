@@ -33,6 +33,7 @@ const Kernels* kernels_amx() {
     set(Pack::BF16_12, short_pair_linear);
     set(Pack::Q8_0, tiled_linear<TypeQ8_0>);
     set(Pack::Q8F, tiled_linear<TypeQ8F>);
+    set(Pack::Q8G, tiled_linear<TypeQ8G>);
     set(Pack::Q8R, tiled_linear<TypeQ8R>);
     set(Pack::Q4_0, tiled_linear<TypeQ4_0>);
     set(Pack::Q4_1, tiled_linear<TypeQ4_1>);

@@ -342,7 +342,7 @@ constexpr Kernels kKernels = {
      blocked_linear<TypeQ2_K>, blocked_linear<TypeQ3_K>, blocked_linear<TypeQ4_K>, blocked_linear<TypeQ5_K>,
      blocked_linear<TypeQ6_K>, blocked_linear<TypeIq4Xs>, blocked_linear<TypeIq3S>, blocked_linear<TypeIq3Xxs>,
      blocked_linear<TypeIq2>, blocked_linear<TypeIq1>, blocked_linear<TypeQ1_0>, blocked_linear<TypeQ2_0>,
-     blocked_linear<TypeNvfp4>},
+     blocked_linear<TypeNvfp4>, blocked_linear<TypeQ8G>},
     quantize_tile, nullptr, quantize, quantize_row, quantize_q8_0, to_bf16, rms_norm, swiglu, add, scaled_add, rotate, argmax,
     weigh, weight_at_least, to_half, from_half, 128, kBf16Dot ? 2 : 1,
     attention_queries, attention_segment, attention_fold, attention_finish, &kPeaks, &kFits, &kShortening,

@@ -139,6 +139,15 @@ void lay_half_scales(const StoredRow* rows, size_t at, uint8_t* to) {
   for (int r = 0; r < kLanes; r++) std::memcpy(to + 2 * r, rows[r].blocks + at, 2);
 }
 
+// Of Q8F and Q8G, those of a step.
+void lay_group_scales(const StoredRow* rows, int step, uint8_t* to) {
+  for (int r = 0; r < kLanes; r++) {
+    const StoredRow& row = rows[r];
+    float scale = row.group_scales ? row.group_scales[(row.first_element + int64_t(step) * kBlock) / row.group] : 0;
+    std::memcpy(to + 4 * r, &scale, 4);
+  }
+}
+
 template <Pack kPack>
 void lay_block(const StoredRow* rows, int step, int zero, const Place<uint8_t>& to) {
   size_t b = size_t(step);
@@ -158,11 +167,7 @@ void lay_block(const StoredRow* rows, int step, int zero, const Place<uint8_t>& 
     lay_bytes(rows, b * 32, zero, to);
   } else if constexpr (kPack == Pack::Q8F) {
     lay_bytes(rows, b * 32, zero, to);
-    for (int r = 0; r < kLanes; r++) {
-      const StoredRow& row = rows[r];
-      float scale = row.group_scales ? row.group_scales[(row.first_element + int64_t(b) * kBlock) / row.group] : 0;
-      std::memcpy(to.scales + 4 * r, &scale, 4);
-    }
+    lay_group_scales(rows, step, to.scales);
   } else if (rows[0].e8m0) {
     lay_neighbours(rows, b * 16, to);
     for (int r = 0; r < kLanes; r++) to.scales[r] = rows[r].e8m0[b];
@@ -365,11 +370,20 @@ void lay_nvfp4(const StoredRow* rows, size_t at, const Place<uint8_t>* to) {
     }
 }
 
+void lay_groups(const StoredRow* rows, int step, int zero, const Place<uint8_t>* to) {
+  for (int s = 0; s < kSuperSteps; s++) {
+    lay_bytes(rows, size_t(step + s) * kBlock, zero, to[s]);
+    if (s % 2 == 0) lay_group_scales(rows, step + s, to[0].super + 4 * kLanes * (s / 2));
+  }
+}
+
 template <Pack kPack>
-void lay_eight(const StoredRow* rows, int step, const Place<uint8_t>* to) {
+void lay_eight(const StoredRow* rows, int step, int zero, const Place<uint8_t>* to) {
   size_t block = size_t(step) / 8;
   if constexpr (kPack == Pack::Q1_0 || kPack == Pack::Q2_0) {
     lay_few_bits<kPack>(rows, step, to);
+  } else if constexpr (kPack == Pack::Q8G) {
+    lay_groups(rows, step, zero, to);
   } else if constexpr (kPack == Pack::NVFP4) {
     lay_nvfp4(rows, block * 144, to);
   } else if constexpr (kPack == Pack::Q4_K) {
@@ -517,7 +531,7 @@ void lay(Matrix m, const StoredRow* rows, uint8_t* group, int width, int begin, 
       for (int p = 0; p < width; p++) {
         Place<uint8_t> to[8];
         for (int s = 0; s < 8; s++) to[s] = place(m, group, width, p, step + s);
-        lay_eight<kPack>(rows + p * kLanes, step, to);
+        lay_eight<kPack>(rows + p * kLanes, step, m.zero, to);
       }
     }
   } else {
@@ -575,6 +589,7 @@ void lay_steps(const Matrix& m, const StoredRow* rows, uint8_t* to, int width, i
     case Pack::IQ4_NL: return lay<Pack::IQ4_NL>(m, rows, group, width, begin, end, kernels, tail);
     case Pack::Q1_0: return lay<Pack::Q1_0>(m, rows, group, width, begin, end, kernels, tail);
     case Pack::Q2_0: return lay<Pack::Q2_0>(m, rows, group, width, begin, end, kernels, tail);
+    case Pack::Q8G: return lay<Pack::Q8G>(m, rows, group, width, begin, end, kernels, tail);
     case Pack::NVFP4: return lay<Pack::NVFP4>(m, rows, group, width, begin, end, kernels, tail);
     case Pack::Q2_K: return lay<Pack::Q2_K>(m, rows, group, width, begin, end, kernels, tail);
     case Pack::Q3_K:

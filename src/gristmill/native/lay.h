@@ -14,7 +14,7 @@ constexpr int kGroupRows = kGroup * kLanes;
 struct StoredRow {
   const uint8_t* blocks;
   const uint8_t* e8m0;       // MXFP4 with the scales apart: one for each step; otherwise null
-  const float* group_scales; // Q8F: element i of the row has group_scales[(first_element + i) / group]
+  const float* group_scales; // Q8F, Q8G: element i of the row has group_scales[(first_element + i) / group]
   int64_t first_element;
   int group;
   float scale;               // Q8R, NVFP4

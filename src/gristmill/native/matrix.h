@@ -15,6 +15,7 @@
 //   F32_24, BF16_12: see shortened.h
 //   Q8_0         32 columns  8 sets                                   16 half
 //   Q8F          32          8 sets                                   16 float
+//   Q8G          32          8 sets                                   none: see below
 //   Q8R          32          8 sets                                   none: 16 float a panel, see below
 //   Q4_0, IQ4_NL 32          nibbles                                  16 half
 //   Q5_0         32          fifth bits, nibbles                      16 half
@@ -43,8 +44,9 @@
 // reads it (blocked_impl.h: set_at). Before every eighth step of the types from Q2_K on stand the scales of scales of each
 // panel: 16 half d, of Q2_K also 16 half dmin, of Q4_K and Q5_K those and the minima of the eight steps as two sets, which are
 // multiplied by the sums of activations as quants are by activations; of NVFP4 16 float d; of Q1_0 and Q2_0 the scales
-// themselves, 16 half for every four of those steps, or two. After the last step of Q8R stand the scales of each panel's rows,
-// 16 float; after that of shortened types each panel's bases, a word, then the group's patches.
+// themselves, 16 half for every four of those steps, or two, and of Q8G 16 float for every two. After the last step of Q8R
+// stand the scales of each panel's rows, 16 float; after that of shortened types each panel's bases, a word, then the group's
+// patches.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -53,7 +55,7 @@ namespace gristmill {
 
 enum class Pack : int {
   F32, F16, BF16, F32_24, BF16_12, Q8_0, Q8F, Q8R, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL, MXFP4, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_XS,
-  IQ3_S, IQ3_XXS, IQ2, IQ1, Q1_0, Q2_0, NVFP4,
+  IQ3_S, IQ3_XXS, IQ2, IQ1, Q1_0, Q2_0, NVFP4, Q8G,
   kCount
 };
 
@@ -79,7 +81,8 @@ struct Matrix {
   bool shortened() const { return pack == Pack::F32_24 || pack == Pack::BF16_12; }
   // The type whose numbers these are.
   Pack plain() const { return pack == Pack::F32_24 ? Pack::F32 : pack == Pack::BF16_12 ? Pack::BF16 : pack; }
-  bool super() const { return super_bytes() > 0; }  // has scales before eight steps; activations then share theirs in as many
+  bool super() const { return super_bytes() > 0; }  // has scales before eight steps
+  bool shared() const { return super() && pack != Pack::Q8G; }  // activations have one scale in as many
   int n_panels() const { return (rows + kLanes - 1) / kLanes; }
   int n_groups() const { return (n_panels() + kGroup - 1) / kGroup; }  // of one matrix
   int n_steps() const {
@@ -102,6 +105,7 @@ struct Matrix {
       case Pack::BF16_12: return 3 * 64;
       case Pack::Q8_0:
       case Pack::Q8F:
+      case Pack::Q8G:
       case Pack::Q8R: return 512;
       case Pack::Q1_0: return 64;
       case Pack::Q2_0:
@@ -120,6 +124,7 @@ struct Matrix {
     if (!blocked()) return 0;
     switch (pack) {
       case Pack::Q8R:
+      case Pack::Q8G:
       case Pack::Q1_0:
       case Pack::Q2_0: return 0;
       case Pack::Q4_K:
@@ -142,6 +147,7 @@ struct Matrix {
       case Pack::Q2_0: return 128;
       case Pack::Q4_K:
       case Pack::Q5_K: return 192;
+      case Pack::Q8G: return 256;
       case Pack::Q3_K:
       case Pack::Q6_K:
       case Pack::IQ4_XS:

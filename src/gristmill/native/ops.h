@@ -178,7 +178,7 @@ class Ops {
   int tile_columns(int n, const Linear& w) const;
   int columns_before_swiglu() const { return kernels_->quantize_wide ? kColumnsOfTiles : kColumnsOfItem; }
   // Whether blocks of activations that meet m share scales.
-  bool shared(const Matrix& m) const { return kernels_->quantize_wide || m.super(); }
+  bool shared(const Matrix& m) const { return kernels_->quantize_wide || m.shared(); }
   // Row i of x; where it is normalized, that is in `normed`.
   const float* row_of(const Rows& x, int i, int n, float* normed) const;
   // Column i is row rows[i] of x (row i where rows is null); nothing where that is negative.

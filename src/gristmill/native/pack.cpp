@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cassert>
 #include <cerrno>
 #include <cstring>
 #include <vector>
@@ -226,8 +225,8 @@ class GroupLayer {
 // place they would be read from memory first, and that is twice as slow. Whether all of them could be laid.
 bool pack_groups(const Job& job, int begin, int end, const Kernels& kernels) {
   const Matrix& m = job.matrix;
-  alignas(64) uint8_t stage[16384];
-  assert(m.step_offset(kGroup, steps_at_once(m.pack)) <= sizeof stage);
+  alignas(64) uint8_t stage[17 << 10];
+  if (m.step_offset(kGroup, steps_at_once(m.pack)) > sizeof stage) throw std::logic_error("pack: a group's steps are too large");
   GroupLayer layer(job, end, kernels);
   for (int g = begin; g < end; g++) {
     const int panel = job.first_panel(g);
@@ -297,7 +296,7 @@ Pack pack_of(const SourceWeight& w) {
     case Source::Q2_0: return Pack::Q2_0;
     case Source::MXFP4:
     case Source::MXFP4_SPLIT: return Pack::MXFP4;
-    case Source::Q8_GROUPS: return Pack::Q8F;
+    case Source::Q8_GROUPS: return w.group == 2 * kBlock && w.cols % (kSuperSteps * kBlock) == 0 ? Pack::Q8G : Pack::Q8F;
     case Source::INT8_ROWS: return Pack::Q8R;
     case Source::NVFP4: return Pack::NVFP4;
     default: return Pack::Q8_0;
@@ -493,6 +492,7 @@ float unpack_one(const Matrix& m, const Place<const uint8_t>& at, const uint8_t*
   switch (m.pack) {
     case Pack::Q8_0: return byte() * half(at.scales);
     case Pack::Q8F: return byte() * f32_at(at.scales, r);
+    case Pack::Q8G: return byte() * f32_at(at.super + 4 * kLanes * (step % kSuperSteps / 2), r);
     case Pack::Q8R: return byte() * f32_at(row_scales, r);
     case Pack::Q4_0: return float(nibble - 8) * half(at.scales);
     case Pack::Q5_0: return float(nibble - 16) * half(at.scales);

@@ -17,7 +17,8 @@ GRISTMILL_INLINE F halves_at(const uint8_t* s) { return f_of_half(reinterpret_ca
 //   kLargest  of the quants, which are unsigned where they are under 128
 //   kPairs    sets J and J + 4 share bytes, so that one is multiplied after the other
 //   kRows     a scale for each row, after the last step, and none in the steps
-//   kPart     steps that share a scale, which stands before kSuperSteps of them; 0 where scales stand in the steps
+//   kPart     steps that share a scale, which stands before kSuperSteps of them, kPartBytes for all rows; 0 where scales stand
+//             in the steps
 //   kInLine   sets that a line of bytes has, where the order in which they are multiplied leaves them together
 //   kLong     scales, which are whole numbers, take more than eight bits
 //   kShared   steps that share the activations' scale: so their sums meet it once
@@ -54,6 +55,10 @@ struct TypeQ8_0 {
 struct TypeQ8F : TypeQ8_0 {
   static constexpr int kScaleBytes = 64;
   static F scale(const uint8_t* s) { return f_load(reinterpret_cast<const float*>(s)); }
+};
+
+struct TypeQ8G : TypeQ8F {
+  static constexpr int kScaleBytes = 0, kSuperBytes = 256, kPart = 2, kPartBytes = 64;
 };
 
 struct TypeQ8R : TypeQ8_0 {
@@ -210,7 +215,8 @@ struct OnCurve : Codes {
 // Few bits, whose scales are floats, each of kPart steps.
 struct TypeQ1_0 : Nibbles {
   static constexpr int kQuantBytes = 64, kZero = 1, kLargest = 2, kScaleBytes = 0, kSuperBytes = 64;
-  static constexpr int kShared = kSuperSteps, kShift = 0, kPart = 4, kInLine = 8, kDirect = INT32_MAX;
+  static constexpr int kShared = kSuperSteps, kShift = 0, kPart = 4, kPartBytes = 32, kInLine = 8;
+  static constexpr int kDirect = INT32_MAX;
   static constexpr bool kPairs = false;
   template <int J>
   static U set(const uint8_t* q, int) { return u_bits<J, 1, 1>(u_load(q)); }
@@ -265,7 +271,7 @@ struct Whole : T {
 // Where step b of some that share the activations' scale has its own; super: what stands before them, own: the step's.
 template <class T>
 GRISTMILL_INLINE const uint8_t* scale_at(const uint8_t* super, const uint8_t* own, int b) {
-  if constexpr (T::kPart > 0) return super + 2 * kLanes * (b / T::kPart);
+  if constexpr (T::kPart > 0) return super + T::kPartBytes * (b / T::kPart);
   else return own;
 }
 
