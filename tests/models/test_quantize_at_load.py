@@ -13,6 +13,7 @@ from gguf import GGMLQuantizationType as Type
 from numpy.typing import NDArray
 from oracles.families import save
 from oracles.gguf_files import save_gguf
+from oracles.llama2c_files import save_llama2c
 from oracles.measure import log_softmax
 
 from gristmill import LLM
@@ -115,7 +116,17 @@ def test_memory_is_what_arithmetic_says(
 
 @pytest.mark.parametrize("label", ["IQ1_S", "IQ2_XXS", "IQ3_S", "TQ1_0", "Q4_K", "Q1_0", "NVFP4"])
 def test_types_that_are_kept_otherwise_take_what_is_expected(write: Write, label: str) -> None:
-    path = write("llama-wide", Type[label])
+    assert_takes_what_is_expected(write("llama-wide", Type[label]))
+
+
+@pytest.mark.parametrize("group_size", [64, 32])
+def test_groups_of_llama2c_take_what_is_expected(tmp_path: Path, group_size: int) -> None:
+    path = tmp_path / "model.bin"
+    save_llama2c(save("llama2c-wide", tmp_path / "model"), path, 2, group_size)
+    assert_takes_what_is_expected(path)
+
+
+def assert_takes_what_is_expected(path: Path) -> None:
     model = decoder(path, None)
     layers = [w for layer in model.layers for w in (layer.qkv, layer.o, layer.gate_up, layer.down)]
     checkpoint = open_checkpoint(path)

@@ -164,7 +164,7 @@ def bytes_to_expect(checkpoint: Checkpoint, config: ModelConfig, quantize: QType
         weight = checkpoint.get(name)
         if quantize and len(weight.shape) == 2 and name != embed:
             weight = quantize_at_load(weight, quantize)
-        return kept_bytes(weight)
+        return kept_bytes(weight) + scale_bytes(weight)
 
     return sum(size(name) for name in checkpoint.names())
 
