@@ -29,7 +29,7 @@ class ModelShape:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """shape is outermost first; kind is what its random numbers should look like: weight, norm, bias or embedding."""
+    """shape is outermost first; kind is what its numbers should look like: weight, norm, bias, embedding or scale."""
 
     name: str
     shape: tuple[int, ...]

@@ -150,7 +150,9 @@ class LLM:
             decoder = build(checkpoint, self._ops, _unless_failed(reading, progress), target)
             small = build(draft_checkpoint, self._ops, progress, target) if draft_checkpoint is not None else None
             self._text = reading.result()
-        checkpoint.release_all()  # of a lazy model the file stays open
+        for opened in (checkpoint, draft_checkpoint):
+            if opened is not None:
+                opened.release_all()  # of a lazy model the file stays open
         if on_card:
             budget = kv_budget if kv_budget is not None else spare_on_card(self._ops)
             kv_plan = plan(self._ops, config, kv_type, *sizes, budget, draft_config)

@@ -12,6 +12,7 @@ from pathlib import Path
 import format_files as ff
 import numpy as np
 import pytest
+from process_memory import resident_bytes
 
 from gristmill.formats.checkpoint import Weight
 from gristmill.formats.mapped import MappedFile, place_of
@@ -20,14 +21,6 @@ from gristmill.formats.qtypes import QType
 from gristmill.ops.cpu import CpuOps
 
 N_BYTES = 48 << 20
-
-
-def resident_file_bytes() -> int:
-    """Pages of mapped files in this process's memory."""
-    status = Path("/proc/self/status")
-    if not status.exists():
-        pytest.skip("needs /proc/self/status, which Linux has")
-    return int(status.read_text().split("RssFile:")[1].split()[0]) * 1024
 
 
 def as_gguf(folder: Path, data: bytes) -> Path:
@@ -63,18 +56,18 @@ def as_llama2c(folder: Path, data: bytes) -> Path:
 @pytest.mark.parametrize("write", [as_gguf, as_safetensors, as_llama2c])
 def test_release_drops_the_pages_and_keeps_the_bytes(tmp_path: Path, write: Callable[[Path, bytes], Path]) -> None:
     path = write(tmp_path, np.arange(N_BYTES // 4, dtype="<u4").tobytes())
-    before = resident_file_bytes()
+    before = resident_bytes("RssFile")
     checkpoint = open_checkpoint(path)
-    assert resident_file_bytes() - before < N_BYTES // 4
+    assert resident_bytes("RssFile") - before < N_BYTES // 4
     weights = [checkpoint.get(name) for name in checkpoint.names()]
     sums = [int(weight.data.sum()) for weight in weights]
-    assert resident_file_bytes() - before > N_BYTES * 3 // 4
+    assert resident_bytes("RssFile") - before > N_BYTES * 3 // 4
     for weight in weights:
         checkpoint.release(weight)
-    assert resident_file_bytes() - before < N_BYTES // 4
+    assert resident_bytes("RssFile") - before < N_BYTES // 4
     assert [int(weight.data.sum()) for weight in weights] == sums
     checkpoint.release_all()
-    assert resident_file_bytes() - before < N_BYTES // 4
+    assert resident_bytes("RssFile") - before < N_BYTES // 4
     assert [int(weight.data.sum()) for weight in weights] == sums
 
 
@@ -90,12 +83,12 @@ def test_a_large_matrix_is_not_in_memory_twice(tmp_path: Path, rows: str) -> Non
     order = orders.get(rows)
     own, file = values.copy(), MappedFile(path)
     ops = CpuOps(2)
-    before = resident_file_bytes()
+    before = resident_bytes("RssFile")
     mapped, kept = (
         ops.put([Weight("w", data, QType.F32, values.shape, row_order=order)])
         for data in (file.view(0, N_BYTES), own.view(np.uint8).reshape(-1))
     )
-    assert resident_file_bytes() - before < N_BYTES // 4
+    assert resident_bytes("RssFile") - before < N_BYTES // 4
     assert np.array_equal(own, values)
     for linear in (mapped, kept):
         assert np.array_equal(ops.embed(linear, numbers), values if order is None else values[order])
@@ -132,9 +125,9 @@ def test_unaligned_numbers_are_copied_and_the_pages_dropped(tmp_path: Path) -> N
     header = json.dumps({"a": ff.entry("F32", [N_BYTES // 4], 0, N_BYTES)}).encode()
     path = tmp_path / "model.safetensors"
     path.write_bytes(ff.safetensors(header + b" " * (-len(header) % 4 + 1), values.tobytes()))
-    before = resident_file_bytes()
+    before = resident_bytes("RssFile")
     weight = open_checkpoint(path).get("a")
-    assert resident_file_bytes() - before < N_BYTES // 4
+    assert resident_bytes("RssFile") - before < N_BYTES // 4
     assert not weight.data.flags.writeable
     np.testing.assert_array_equal(weight.data.view("<f4"), values)
 

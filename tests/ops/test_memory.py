@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from process_memory import resident_bytes
 from random_weights import random_weight
 
 from gristmill._kernels import Memory
@@ -18,14 +19,6 @@ from gristmill.ops.cpu import CpuOps
 from gristmill.ops.memory import clear_for
 
 MIB = 1 << 20
-
-
-def own_bytes() -> int:
-    """Memory of this process that is no file's."""
-    status = Path("/proc/self/status")
-    if not status.exists():
-        pytest.skip("needs /proc/self/status, which Linux has")
-    return int(status.read_text().split("RssAnon:")[1].split()[0]) * 1024
 
 
 def settled(memory: Memory) -> int:
@@ -96,19 +89,19 @@ def test_weights_that_wait_give_it_back_and_lie_side_by_side_later(tmp_path: Pat
         path = tmp_path / str(seed)
         path.write_bytes(weight.data.tobytes())
         weights.append(replace(weight, data=MappedFile(path).view(0, weight.data.nbytes)))
-    memory, before = Memory(), own_bytes()
+    memory, before = Memory(), resident_bytes("RssAnon")
     ops = CpuOps(2, memory=memory, lazy=True)
     memory.expect(64 * MIB)  # less than three quarters of all
     assert settled(memory) == 64 * MIB
-    assert own_bytes() - before > 60 * MIB
+    assert resident_bytes("RssAnon") - before > 60 * MIB
     n_bytes = 20 * len(weights[0].data)
     ops.expect(n_bytes)
     stacks = ops.put_all([([weight], None) for weight in weights])
     ops.expect(0)
     assert not any(stack.is_packed for stack in stacks)
-    assert own_bytes() - before < 8 * MIB
+    assert resident_bytes("RssAnon") - before < 8 * MIB
     ops.pack_waiting(lambda: False)
-    assert own_bytes() - before - n_bytes < 3 * MIB
+    assert resident_bytes("RssAnon") - before - n_bytes < 3 * MIB
     x = np.ones((1, 4096), np.float32)
     plain = CpuOps(2)
     for weight, stack in zip(weights, stacks, strict=True):

@@ -517,26 +517,30 @@ struct BlockedVisit {
         ask_beyond(at, Index<(T::kQuantBytes + T::kScaleBytes) * kGroup>());
       }
     };
+    // Steps over what stands before eight of them: where that is for the first panel.
+    auto take_super = [&]() __attribute__((always_inline)) {
+      const uint8_t* super = at - 64 * first + T::kSuperBytes * first;
+      if constexpr (P == kGroup && !T::kWhole)
+        if (!ahead.asks()) ask_beyond(super, Index<T::kSuperBytes * kGroup>());
+      at += T::kSuperBytes * width;
+      return super;
+    };
     auto next = [&]() __attribute__((always_inline)) { at += (T::kQuantBytes + T::kScaleBytes) * width, a.first++; };
     if constexpr (T::kWhole) {
       for (int b = begin; b < end; b += kSuperSteps) {
-        const uint8_t* super = at - 64 * first + T::kSuperBytes * first;
-        at += T::kSuperBytes * width;
+        const uint8_t* super = take_super();
         auto step = [&](auto add) __attribute__((always_inline)) { add(at, at + to_scales), ask(), next(); };
         whole_super<T, P, C>(super, end - b < kSuperSteps ? end - b : kSuperSteps, stride, a, acc, step);
       }
     } else if constexpr (T::kPart > 0 && T::kShared > 1) {
       for (int b = begin; b < end; b += T::kShared) {
-        const uint8_t* scales = at - 64 * first + T::kSuperBytes * first;
-        if constexpr (P == kGroup)
-          if (!ahead.asks()) ask_beyond(scales, Index<T::kSuperBytes * kGroup>());
+        const uint8_t* scales = take_super();
         F d[T::kShared / T::kPart][P];
 #pragma GCC unroll 8
         for (int p = 0; p < P; p++)
 #pragma GCC unroll 8
           for (int part = 0; part < T::kShared / T::kPart; part++)
             d[part][p] = T::scale(scales + T::kSuperBytes * p + T::kPartBytes * part);
-        at += T::kSuperBytes * width;
 #pragma GCC unroll 8
         for (int part = 0; part < T::kShared / T::kPart; part++) {
           I sum[P][C];
@@ -551,10 +555,7 @@ struct BlockedVisit {
       }
     } else if constexpr (T::kPart > 0) {
       for (int b = begin; b < end; b += kSuperSteps) {
-        const uint8_t* scales = at - 64 * first + T::kSuperBytes * first;
-        if constexpr (P == kGroup)
-          if (!ahead.asks()) ask_beyond(scales, Index<T::kSuperBytes * kGroup>());
-        at += T::kSuperBytes * width;
+        const uint8_t* scales = take_super();
         for (int part = 0; part < kSuperSteps / T::kPart; part++, scales += T::kPartBytes)
           for (int i = 0; i < T::kPart; i++, next()) {
             block_step<T, P, C>(at, stride, scales, a, acc);
@@ -568,13 +569,10 @@ struct BlockedVisit {
       }
     } else {
       for (int b = begin; b < end; b += T::kShared) {
-        const uint8_t* super = at - 64 * first + T::kSuperBytes * first;
-        if constexpr (P == kGroup)
-          if (!ahead.asks()) ask_beyond(super, Index<T::kSuperBytes * kGroup>());
+        const uint8_t* super = take_super();
         F d[P], dmin[P];
 #pragma GCC unroll 8
         for (int p = 0; p < P; p++) T::read_super(super + T::kSuperBytes * p, d[p], dmin[p]);
-        at += T::kSuperBytes * width;
         I total[P][C];
         clear_sums<P, C>(total);
         if constexpr (T::kMinimum && T::kHalves) {

@@ -319,13 +319,14 @@ void lay_few_bits(const StoredRow* rows, int step, const Place<uint8_t>* to) {
   }
 }
 
-// What bytes are as scales of NVFP4; of those that are 0 a very small power of two.
+// What bytes are as scales of NVFP4.
 struct Ue4m3Table {
+  static constexpr int kOfZero = -64;  // exponent, less than any other
   int8_t exponent[256], mantissa[256];
   constexpr Ue4m3Table() : exponent(), mantissa() {
     for (int i = 0; i < 256; i++) {
       const Ue4m3 x = ue4m3(uint8_t(i));
-      exponent[i] = int8_t(x.mantissa ? x.exponent : -64), mantissa[i] = int8_t(x.mantissa & 7);
+      exponent[i] = int8_t(x.mantissa ? x.exponent : kOfZero), mantissa[i] = int8_t(x.mantissa & 7);
     }
   }
 };
@@ -340,7 +341,7 @@ Bytes nvfp4_scales(const uint8_t* block, int* unit) {
   for (int i = 0; i < 16; i++) {
     const uint8_t scale = block[i / 4 * 36 + i % 4];
     const int e = kUe4m3.exponent[scale] - *unit;
-    out[i] = kUe4m3.exponent[scale] == -64 || e < -1 ? 31 << 3 : e < 0 ? 0 : uint8_t(e << 3 | kUe4m3.mantissa[scale]);
+    out[i] = kUe4m3.exponent[scale] == kUe4m3.kOfZero || e < -1 ? 31 << 3 : e < 0 ? 0 : uint8_t(e << 3 | kUe4m3.mantissa[scale]);
   }
   return out;
 }
