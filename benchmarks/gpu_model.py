@@ -54,7 +54,7 @@ def random_matrix(
 
 def random_decoder(shape: ModelShape, kind: str, device: torch.device) -> Decoder:
     """kind: of all matrices but the embedding; of a model with experts, of these alone. The others are bf16."""
-    s, biased = shape, shape.arch in ("qwen2", "gpt-oss")
+    s, gpt_oss, biased = shape, shape.arch == "gpt-oss", shape.arch in ("qwen2", "gpt-oss")
     experts, is_moe = max(1, shape.n_experts), shape.n_experts > 0
 
     def ones(size: int) -> torch.Tensor:
@@ -69,14 +69,14 @@ def random_decoder(shape: ModelShape, kind: str, device: torch.device) -> Decode
             qkv=random_matrix(
                 of("qkv", i), (s.n_heads + 2 * s.n_kv_heads) * s.head_dim, s.d_model, device, biased=biased
             ),
-            q_norm=ones(s.head_dim) if s.arch == "qwen3" else None,
-            k_norm=ones(s.head_dim) if s.arch == "qwen3" else None,
-            sinks=ones(s.n_heads) if s.arch == "gpt-oss" else None,
-            o=random_matrix(of("o"), s.d_model, s.n_heads * s.head_dim, device, biased=s.arch == "gpt-oss"),
+            q_norm=ones(s.head_dim) if s.arch in ("qwen3", "qwen3moe") else None,
+            k_norm=ones(s.head_dim) if s.arch in ("qwen3", "qwen3moe") else None,
+            sinks=ones(s.n_heads) if gpt_oss else None,
+            o=random_matrix(of("o"), s.d_model, s.n_heads * s.head_dim, device, biased=gpt_oss),
             ffn_norm=ones(s.d_model),
-            router=random_matrix(of("router"), s.n_experts, s.d_model, device, biased=True) if is_moe else None,
-            gate_up=random_matrix(of("gate_up"), 2 * s.d_ff, s.d_model, device, experts, is_moe),
-            down=random_matrix(of("down", i), s.d_model, s.d_ff, device, experts, is_moe),
+            router=random_matrix(of("router"), s.n_experts, s.d_model, device, biased=gpt_oss) if is_moe else None,
+            gate_up=random_matrix(of("gate_up"), 2 * s.d_ff, s.d_model, device, experts, gpt_oss),
+            down=random_matrix(of("down", i), s.d_model, s.d_ff, device, experts, gpt_oss),
         )
 
     embed = random_matrix("bf16", s.vocab_size, s.d_model, device)
@@ -102,7 +102,7 @@ def config_of(s: ModelShape) -> ModelConfig:
         windows,
         s.max_context,
         s.tied_head,
-        7.0 if s.n_experts else 0.0,
+        7.0 if s.arch == "gpt-oss" else 0.0,
         moe,
     )
 

@@ -104,7 +104,7 @@ class TorchModel:
         return F.rms_norm(x, (x.shape[-1],), eps=self._shape.norm_eps)
 
     def _rotated(self, x: Tensor) -> Tensor:
-        if self._shape.arch == "qwen3":
+        if self._shape.arch in ("qwen3", "qwen3moe"):
             x = self._norm(x)
         first, second = x.chunk(2, dim=-1)
         cos, sin = self._cos, self._sin

@@ -40,6 +40,9 @@ class Tensor:
 SHAPES: Mapping[str, ModelShape] = {
     "qwen3-0.6b": ModelShape("qwen3", 151936, 28, 1024, 3072, 16, 8, 128, 40960, 1e6, 1e-6, True),
     "qwen3-8b": ModelShape("qwen3", 151936, 36, 4096, 12288, 32, 8, 128, 40960, 1e6, 1e-6, False),
+    "qwen3-30b-a3b": ModelShape(
+        "qwen3moe", 151936, 48, 2048, 768, 32, 4, 128, 40960, 1e6, 1e-6, False, n_experts=128, n_active=8
+    ),
     "qwen2-1.5b": ModelShape("qwen2", 151936, 28, 1536, 8960, 12, 2, 128, 131072, 1e4, 1e-6, False),
     "llama2-7b": ModelShape("llama", 32000, 32, 4096, 11008, 32, 32, 128, 4096, 1e4, 1e-5, False),
     "gpt-oss-20b": ModelShape(
@@ -60,6 +63,9 @@ SHAPES: Mapping[str, ModelShape] = {
         window=128,
     ),
     "qwen3-tiny": ModelShape("qwen3", 1024, 4, 256, 512, 4, 2, 64, 1024, 1e6, 1e-6, True),
+    "qwen3moe-tiny": ModelShape(
+        "qwen3moe", 1024, 4, 256, 256, 4, 2, 64, 1024, 1e6, 1e-6, False, n_experts=8, n_active=2
+    ),
     "qwen2-tiny": ModelShape("qwen2", 1024, 4, 256, 512, 4, 2, 64, 1024, 1e4, 1e-6, False),
     "gpt-oss-tiny": ModelShape(
         "gpt-oss", 1024, 4, 256, 256, 8, 2, 32, 131072, 150000.0, 1e-5, False, n_experts=8, n_active=4, window=128
@@ -86,7 +92,7 @@ def _attention(s: ModelShape) -> Iterator[tuple[str, tuple[int, ...], str]]:
         if s.arch in ("qwen2", "gpt-oss"):
             yield f"attn_{part}.bias", (n_heads * s.head_dim,), "bias"
     yield "attn_output.weight", (s.d_model, s.n_heads * s.head_dim), "weight"
-    if s.arch == "qwen3":
+    if s.arch in ("qwen3", "qwen3moe"):
         yield "attn_q_norm.weight", (s.head_dim,), "norm"
         yield "attn_k_norm.weight", (s.head_dim,), "norm"
     if s.arch == "gpt-oss":
@@ -102,11 +108,15 @@ def _ffn(s: ModelShape) -> Iterator[tuple[str, tuple[int, ...], str]]:
 
 
 def _experts(s: ModelShape) -> Iterator[tuple[str, tuple[int, ...], str]]:
-    yield "post_attention_norm.weight", (s.d_model,), "norm"
-    yield "ffn_gate_inp.weight", (s.n_experts, s.d_model), "weight"
-    yield "ffn_gate_inp.bias", (s.n_experts,), "bias"
-    for part in ("gate", "up"):
-        yield f"ffn_{part}_exps.weight", (s.n_experts, s.d_ff, s.d_model), "weight"
-        yield f"ffn_{part}_exps.bias", (s.n_experts, s.d_ff), "bias"
-    yield "ffn_down_exps.weight", (s.n_experts, s.d_model, s.d_ff), "weight"
-    yield "ffn_down_exps.bias", (s.n_experts, s.d_model), "bias"
+    gpt_oss = s.arch == "gpt-oss"
+    yield f"{'post_attention' if gpt_oss else 'ffn'}_norm.weight", (s.d_model,), "norm"
+    matrices = (
+        ("ffn_gate_inp", (s.n_experts, s.d_model)),
+        ("ffn_gate_exps", (s.n_experts, s.d_ff, s.d_model)),
+        ("ffn_up_exps", (s.n_experts, s.d_ff, s.d_model)),
+        ("ffn_down_exps", (s.n_experts, s.d_model, s.d_ff)),
+    )
+    for name, shape in matrices:
+        yield f"{name}.weight", shape, "weight"
+        if gpt_oss:
+            yield f"{name}.bias", shape[:-1], "bias"

@@ -4,6 +4,7 @@ Numbers repeat after some millions, and so do rows of the vocabulary: dozens of 
 which greedy choices take the lowest id here and some other in llama.cpp.
 
 python benchmarks/random_model.py qwen3-0.6b --type q8_0 --vocab vocab.gguf -o qwen3.gguf
+python benchmarks/random_model.py qwen3-30b-a3b --layers 16 --type q4_k_m --vocab vocab.gguf -o moe.gguf
 python benchmarks/random_model.py gpt-oss-20b --type mxfp4 --vocab o200k_base.tiktoken.gz -o gpt-oss.gguf
 python benchmarks/random_model.py llama2c-110m --type q8_0 -o 110m.bin
 """
@@ -147,10 +148,11 @@ def add_metadata(writer: gguf.GGUFWriter, shape: ModelShape, label: str) -> None
     if s.arch == "llama":
         writer.add_vocab_size(s.vocab_size)
         writer.add_rope_dimension_count(s.head_dim)
-    if s.arch == "gpt-oss":
+    if s.n_experts:
         writer.add_expert_count(s.n_experts)
         writer.add_expert_used_count(s.n_active)
         writer.add_expert_feed_forward_length(s.d_ff)
+    if s.arch == "gpt-oss":
         writer.add_sliding_window(s.window)
         writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
         writer.add_rope_scaling_factor(32.0)
@@ -171,6 +173,7 @@ def main() -> None:
     parser.add_argument("--type", default="q8_0", choices=_FILE_TYPES, help="mxfp4: experts so, all else bf16")
     parser.add_argument("--vocab", type=Path, help="a .gguf or .tiktoken[.gz] file to take the vocabulary from")
     parser.add_argument("--f16-of-f32", action="store_true", help="F16 of numbers that are not BF16's")
+    parser.add_argument("--layers", type=int, help="fewer than the published model has, where memory is short")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("-o", "--output", type=Path, required=True)
     args = parser.parse_args()
@@ -185,7 +188,9 @@ def main() -> None:
             random_llama2c.write(args.model, args.type, part, args.seed)
         else:
             vocabulary = vocabularies.read(args.vocab) if args.vocab else None
-            write_gguf(SHAPES[args.model], args.type, part, vocabulary, args.seed, say, args.f16_of_f32)
+            shape = SHAPES[args.model]
+            shape = replace(shape, n_layers=args.layers or shape.n_layers)
+            write_gguf(shape, args.type, part, vocabulary, args.seed, say, args.f16_of_f32)
         os.replace(part, args.output)
     except (ValueError, OSError) as error:
         sys.exit(f"random_model: {error}")

@@ -1,4 +1,5 @@
-"""gpt-oss as a safetensors folder, from every layout that holds it: as it is published, as transformers reads it."""
+"""Models with experts as safetensors folders, from every layout that holds them: as they are published, as transformers
+reads them."""
 
 from __future__ import annotations
 
@@ -13,13 +14,13 @@ from numpy.typing import NDArray
 from oracles.families import save
 from oracles.gpt_oss_files import save_hugging_face, save_original
 from oracles.oracle import Oracle
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, Mxfp4Config, PreTrainedModel
 
 from gristmill import LLM
 from gristmill.convert import convert
 from gristmill.convert.experts import split_mxfp4
-from gristmill.formats.checkpoint import Weight
+from gristmill.formats.checkpoint import ModelFormatError, Weight
 from gristmill.formats.dequantize import dequantize
 from gristmill.formats.open import open_checkpoint
 from gristmill.formats.qtypes import QType
@@ -156,6 +157,50 @@ def test_nothing_is_left_of_what_was_interrupted(sources: Sources, tmp_path: Pat
     with pytest.raises(KeyboardInterrupt):
         convert(open_checkpoint(sources["gguf"]), tmp_path / "out", progress=stop)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def qwen(tmp_path_factory: pytest.TempPathFactory) -> Oracle:
+    """Qwen3 with experts, a tensor for each, in several files of bfloat16."""
+    folder = tmp_path_factory.mktemp("qwen") / "model"
+    return save("qwen3-moe-wide", folder, dtype=torch.bfloat16, max_shard_size="1MB")
+
+
+@pytest.mark.parametrize("label", [None, "f32", "bf16"])
+def test_qwen3_s_experts_go_to_gguf_and_back(label: str | None, qwen: Oracle, tmp_path: Path) -> None:
+    gguf = run(qwen.path, tmp_path / "model.gguf", label)
+    back = run(gguf, tmp_path / "back", "bf16")
+    assert len(list(qwen.path.glob("*.safetensors"))) > 1
+    found, expected = stored(back), stored(qwen.path)
+    assert set(found) == set(expected)
+    for name, tensor in expected.items():
+        assert torch.equal(found[name], tensor), name
+    said, wanted = config_of(back), config_of(qwen.path)
+    sizes = ("num_experts_per_tok", "moe_intermediate_size", "intermediate_size")
+    for key in ("model_type", "architectures", "norm_topk_prob", *sizes):
+        assert said[key] == wanted[key], key
+    ids = qwen.text(N_POSITIONS)
+    assert np.abs(logits_of(of_transformers(back), ids) - qwen.logits(ids)).max() < 2e-5
+    assert np.array_equal(logits_of(back, ids), logits_of(qwen.path, ids))
+    assert np.abs(logits_of(gguf, ids) - qwen.logits(ids)).max() < (1e-4 if label == "f32" else 0.1)
+
+
+def test_qwen3_s_experts_are_quantized(qwen: Oracle, tmp_path: Path) -> None:
+    gguf = open_checkpoint(run(qwen.path, tmp_path / "model.gguf", "q4_k_m"))
+    assert gguf.get("blk.0.ffn_gate_exps.weight").qtype is QType.Q4_K
+    assert gguf.get("blk.0.ffn_gate_exps.weight").shape == (6, 256, 256)
+    assert gguf.get("blk.0.ffn_gate_inp.weight").qtype is QType.F32
+    with pytest.raises(ValueError, match="type mxfp4 has no place in safetensors"):
+        run(qwen.path, tmp_path / "out", "mxfp4")
+
+
+def test_experts_in_types_of_their_own_are_refused(qwen: Oracle, tmp_path: Path) -> None:
+    folder = run(qwen.path, tmp_path / "model", "f32")
+    name = "model.layers.1.mlp.experts.4.up_proj.weight"
+    tensors = load_file(folder / "model.safetensors")
+    save_file(tensors | {name: tensors[name].bfloat16()}, folder / "model.safetensors")
+    with pytest.raises(ModelFormatError, match=f"{name}.*is bf16, that of another expert f32"), LLM(folder):
+        pass
 
 
 def test_split_blocks_mean_the_same_numbers() -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from oracles.families import save
-from oracles.oracle import Oracle
+from oracles.oracle import Oracle, router_of
 
 from gristmill import LLM
 from gristmill.formats.open import open_checkpoint
@@ -21,7 +21,7 @@ from gristmill.models.decoder import Decoder
 from gristmill.ops.cpu import CpuOps
 from gristmill.tracing.forward import MAX_TOKENS, Trace, Tracer, norms
 
-FAMILIES = ("llama2-gqa", "mistral", "qwen3-tied", "gpt-oss")
+FAMILIES = ("llama2-gqa", "mistral", "qwen3-tied", "qwen3-moe", "gpt-oss")
 N_PROMPT, N_ANSWER = 45, 5  # longer than the windows of mistral (23) and gpt-oss (19), and than a head is wide
 N = N_PROMPT + N_ANSWER
 TOLERANCE = 1e-4
@@ -88,8 +88,8 @@ def ask(oracle: Oracle, ids: list[int]) -> Truth:
     for layer in oracle.model.model.layers:
         hooks += [layer.self_attn.register_forward_hook(partial(note, "attention"))]
         hooks += [layer.mlp.register_forward_hook(partial(note, "ffn"))]
-        if hasattr(layer.mlp, "router"):
-            hooks += [layer.mlp.router.register_forward_hook(partial(note, "router"))]
+        if (router := router_of(layer)) is not None:
+            hooks += [router.register_forward_hook(partial(note, "router"))]
     with torch.inference_mode():
         said = oracle.model(torch.tensor([ids]), use_cache=False, output_hidden_states=True, output_attentions=True)
     for hook in hooks:

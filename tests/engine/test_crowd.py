@@ -35,7 +35,7 @@ from gristmill.types import Event, PromptLogprobs, Request, SamplingParams, Toke
 Answers = dict[int, list[TokenEvent]]
 QTYPES = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_K", "Q5_K", "Q6_K")
 CASES = [("llama-wide", qtype) for qtype in QTYPES]
-CASES += [("qwen3-wide", "Q8_0"), ("gpt-oss-wide", "MXFP4"), ("gpt-oss-wide", "Q8_0")]
+CASES += [("qwen3-wide", "Q8_0"), ("qwen3-moe-wide", "Q4_K"), ("gpt-oss-wide", "MXFP4"), ("gpt-oss-wide", "Q8_0")]
 CASES += [("mistral", "F32"), ("qwen2-untied", "F32"), ("qwen2-window", "F32")]
 AMPLE = 200
 

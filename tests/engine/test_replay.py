@@ -23,7 +23,13 @@ from gristmill.ops.reference import ReferenceOps
 from gristmill.types import SamplingParams
 
 N_BLOCKS = 40
-MODELS = (("llama-wide", "Q4_K"), ("llama-wide", "BF16"), ("qwen3-wide", "Q8_0"), ("gpt-oss-wide", "MXFP4"))
+MODELS = (
+    ("llama-wide", "Q4_K"),
+    ("llama-wide", "BF16"),
+    ("qwen3-wide", "Q8_0"),
+    ("qwen3-moe-wide", "Q6_K"),
+    ("gpt-oss-wide", "MXFP4"),
+)
 
 
 @pytest.fixture(scope="module")

@@ -31,6 +31,7 @@ SUPER = ("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS", "IQ3_S", "IQ2_XS", "I
 MODELS = {
     "llama-wide": ("F32", "F16", "BF16", *SIMPLE, *SUPER),
     "qwen3-wide": ("Q8_0", "Q4_K"),
+    "qwen3-moe-wide": ("Q4_K", "BF16"),
     "gpt-oss-wide": ("MXFP4", "Q8_0"),
     "llama2c-wide": ("Q8_GROUPS",),
 }

@@ -46,6 +46,16 @@ LLAMA_HF = {
     "model.layers.0.mlp.up_proj.weight": (FF, D),
     "model.layers.0.mlp.down_proj.weight": (D, FF),
 }
+QWEN3_MOE_HF = {name: shape for name, shape in LLAMA_HF.items() if ".mlp." not in name} | {
+    "model.layers.0.self_attn.q_norm.weight": (HEAD_DIM,),
+    "model.layers.0.self_attn.k_norm.weight": (HEAD_DIM,),
+    "model.layers.0.mlp.gate.weight": (2, D),
+    **{
+        f"model.layers.0.mlp.experts.{e}.{part}_proj.weight": (D, FF) if part == "down" else (FF, D)
+        for e in range(2)
+        for part in ("gate", "up", "down")
+    },
+}
 GGUF_KEYS: Mapping[str, Any] = {
     "block_count": 1,
     "context_length": 64,
@@ -68,6 +78,17 @@ HF_CONFIG: Mapping[str, Any] = {
     "rms_norm_eps": 1e-5,
     "rope_theta": 10000.0,
     "tie_word_embeddings": False,
+}
+QWEN3_MOE_CONFIG: Mapping[str, Any] = {
+    **HF_CONFIG,
+    "model_type": "qwen3_moe",
+    "head_dim": HEAD_DIM,
+    "moe_intermediate_size": FF,
+    "num_experts": 2,
+    "num_experts_per_tok": 1,
+    "norm_topk_prob": True,
+    "decoder_sparse_step": 1,
+    "mlp_only_layers": [],
 }
 Shapes = Mapping[str, tuple[int, ...]]
 Write = Callable[[Path, Shapes, Mapping[str, Any]], Path]
@@ -103,7 +124,11 @@ def write_hf(folder: Path, shapes: Shapes, config: Mapping[str, Any], dtype: str
     return folder
 
 
-FORMATS = {"gguf": (write_gguf, LLAMA_GGUF, GGUF_KEYS), "safetensors": (write_hf, LLAMA_HF, HF_CONFIG)}
+FORMATS = {
+    "gguf": (write_gguf, LLAMA_GGUF, GGUF_KEYS),
+    "safetensors": (write_hf, LLAMA_HF, HF_CONFIG),
+    "experts": (write_hf, QWEN3_MOE_HF, QWEN3_MOE_CONFIG),
+}
 TENSORS = [(label, name) for label, (_, shapes, _) in FORMATS.items() for name in shapes]
 
 
@@ -200,6 +225,30 @@ def test_what_is_not_known_is_refused_by_name(tmp_path: Path, changes: dict[str,
         load(write_hf(tmp_path, LLAMA_HF, {**HF_CONFIG, **changes}))
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("norm_topk_prob", False),
+        ("norm_topk_prob", None),
+        ("decoder_sparse_step", 2),
+        ("mlp_only_layers", [0]),
+        ("use_sliding_window", True),
+        ("num_experts", 0),
+        ("num_experts", "two"),
+        ("num_experts_per_tok", -1),
+        ("moe_intermediate_size", 1.5),
+    ],
+)
+def test_experts_of_another_kind_are_refused_by_name(tmp_path: Path, field: str, value: Any) -> None:
+    with pytest.raises(ModelFormatError, match=f"field '{field}'"):
+        load(write_hf(tmp_path, QWEN3_MOE_HF, {**QWEN3_MOE_CONFIG, field: value}))
+
+
+def test_more_active_experts_than_there_are(tmp_path: Path) -> None:
+    with pytest.raises(ModelFormatError, match="3 active experts of 2"):
+        load(write_hf(tmp_path, QWEN3_MOE_HF, {**QWEN3_MOE_CONFIG, "num_experts_per_tok": 3}))
+
+
 def test_an_unknown_architecture_is_named(tmp_path: Path) -> None:
     path = tmp_path / "x.gguf"
     writer = gguf.GGUFWriter(path, "mamba")
@@ -207,5 +256,5 @@ def test_an_unknown_architecture_is_named(tmp_path: Path) -> None:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    with pytest.raises(ModelFormatError, match="'mamba', gristmill runs llama, qwen2, qwen3, gpt-oss"):
+    with pytest.raises(ModelFormatError, match="'mamba', gristmill runs llama, qwen2, qwen3, qwen3moe, gpt-oss"):
         load(path)

@@ -50,6 +50,7 @@ CASES = [
     ("mistral-tiny", "F16", None),
     ("qwen2-tiny", "BF16", None),
     ("qwen3-tiny", "Q8_0", None),
+    ("qwen3-moe-tiny", "Q8_0", None),
     ("gpt-oss-tiny", "MXFP4", None),
 ]
 

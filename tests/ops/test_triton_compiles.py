@@ -70,7 +70,8 @@ def test_kernels_fit_other_cards(capability: int) -> None:
 
 def test_nothing_compiles_while_serving(tmp_path: Path) -> None:
     """Of each family, with all that requests may ask for: no kernel that warming had not launched alike."""
-    models = [("llama-tiny", "F32"), ("qwen2-tiny", "BF16"), ("qwen3-tiny", "Q8_0"), ("gpt-oss-tiny", "MXFP4")]
+    models = [("llama-tiny", "F32"), ("qwen2-tiny", "BF16"), ("qwen3-tiny", "Q8_0")]
+    models += [("qwen3-moe-tiny", "BF16"), ("gpt-oss-tiny", "MXFP4")]
     late = compiled_by("launch_serving.py", *(checkpoint(tmp_path, *model) for model in models))
     assert len(late) == len(models)
     assert not any(late.values()), late

@@ -22,6 +22,7 @@ from transformers import (
     PreTrainedModel,
     Qwen2Config,
     Qwen3Config,
+    Qwen3MoeConfig,
 )
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
@@ -97,6 +98,28 @@ def qwen3(**changes: Any) -> Qwen3Config:
         "tie_word_embeddings": True,
     }
     return Qwen3Config(**{**sizes, **_IDS, **changes})
+
+
+def qwen3_moe(**changes: Any) -> Qwen3MoeConfig:
+    """Qwen3 with experts in every layer, of whose weights those used add up to one; none has a bias."""
+    sizes = {
+        "vocab_size": 515,
+        "hidden_size": 72,
+        "intermediate_size": 200,  # of layers without experts, which the published models do not have
+        "moe_intermediate_size": 40,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 40,
+        "num_experts": 11,
+        "num_experts_per_tok": 3,
+        "norm_topk_prob": True,
+        "max_position_embeddings": 512,
+        "rms_norm_eps": 1e-6,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
+        "tie_word_embeddings": False,
+    }
+    return Qwen3MoeConfig(**{**sizes, **_IDS, **changes})
 
 
 def gpt_oss(**changes: Any) -> GptOssConfig:
@@ -186,6 +209,8 @@ CONFIGS: Mapping[str, Callable[[], PretrainedConfig]] = {
         tie_word_embeddings=False,
     ),
     "qwen3-yarn": lambda: qwen3(max_position_embeddings=1024, rope_parameters=dict(_QWEN_YARN)),
+    "qwen3-moe": qwen3_moe,
+    "qwen3-moe-tied": lambda: qwen3_moe(num_experts=5, num_experts_per_tok=4, tie_word_embeddings=True),
     "gpt-oss": gpt_oss,
     "gpt-oss-odd": lambda: gpt_oss(
         hidden_size=100,
@@ -226,6 +251,14 @@ WIDE: Mapping[str, Callable[[], PretrainedConfig]] = {
         num_attention_heads=4,
         num_key_value_heads=2,
     ),
+    "qwen3-moe-wide": lambda: qwen3_moe(
+        vocab_size=1031,
+        hidden_size=256,
+        moe_intermediate_size=256,
+        num_hidden_layers=2,
+        head_dim=64,
+        num_experts=6,
+    ),
     "gpt-oss-wide": lambda: gpt_oss(
         vocab_size=1031,
         hidden_size=256,
@@ -252,6 +285,9 @@ TINY: Mapping[str, Callable[[], PretrainedConfig]] = {
         **{k: v for k, v in _TINY.items() if k != "head_dim"}, num_attention_heads=4, num_key_value_heads=1
     ),
     "qwen3-tiny": lambda: qwen3(**_TINY),
+    "qwen3-moe-tiny": lambda: qwen3_moe(
+        **{**_TINY, "moe_intermediate_size": 32, "num_experts": 5, "num_experts_per_tok": 2}
+    ),
     "gpt-oss-tiny": lambda: gpt_oss(
         **{**_TINY, "intermediate_size": 32, "sliding_window": 9, "num_local_experts": 5, "num_experts_per_tok": 2},
         num_attention_heads=4,
@@ -277,13 +313,13 @@ def make(name: str) -> PreTrainedModel:
 def randomize(model: PreTrainedModel, seed: int) -> None:
     """Fill every parameter: logits of deviation 1.5 to 2, attention that prefers some keys, norms that differ."""
     rng = np.random.default_rng(seed)
-    tied = model.config.tie_word_embeddings
     for name, parameter in model.named_parameters():
-        values = _random(rng, name, tuple(parameter.shape), tied)
+        values = _random(rng, name, tuple(parameter.shape), model.config)
         parameter.data.copy_(torch.from_numpy(values.astype(np.float32)))
 
 
-def _random(rng: np.random.Generator, name: str, shape: tuple[int, ...], tied: bool) -> NDArray[Any]:
+def _random(rng: np.random.Generator, name: str, shape: tuple[int, ...], config: PretrainedConfig) -> NDArray[Any]:
+    tied = config.tie_word_embeddings
     last = name.removesuffix(".weight").rsplit(".", 1)[-1]
     if last.endswith("norm"):
         return rng.uniform(0.5, 1.5, shape)
@@ -294,7 +330,7 @@ def _random(rng: np.random.Generator, name: str, shape: tuple[int, ...], tied: b
     d_model = shape[-1]
     if last == "embed_tokens":
         return rng.normal(0.0, 2.0 / np.sqrt(d_model) if tied else 1.0, shape)
-    d_in = shape[1] if "experts" in name else d_model  # transformers stores experts as [E, in, out]
+    d_in = shape[1] if "experts" in name and config.model_type == "gpt_oss" else d_model  # [E, in, out]
     branch = 2.0 if tied else 0.5  # a tied head repeats its input unless the layers drown it
     gain = {"lm_head": 1.5, "q_proj": 1.3, "k_proj": 1.3, "o_proj": branch, "down_proj": branch, "gate_up_proj": 2.5}
     return rng.normal(0.0, gain.get(last, 1.0) / np.sqrt(d_in), shape)

@@ -24,7 +24,14 @@ from oracles.oracle import Oracle
 Array = NDArray[np.float32]
 Choose = Callable[[str], Type]
 
-ARCHES = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gpt_oss": "gpt-oss"}
+ARCHES = {
+    "llama": "llama",
+    "mistral": "llama",
+    "qwen2": "qwen2",
+    "qwen3": "qwen3",
+    "qwen3_moe": "qwen3moe",
+    "gpt_oss": "gpt-oss",
+}
 
 _NAMES = {
     "input_layernorm.weight": "attn_norm.weight",
@@ -39,6 +46,7 @@ _NAMES = {
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
     "mlp.router": "ffn_gate_inp",
+    "mlp.gate.weight": "ffn_gate_inp.weight",
     "mlp.experts.gate_up_proj": "ffn_{}_exps.weight",
     "mlp.experts.gate_up_proj_bias": "ffn_{}_exps.bias",
     "mlp.experts.down_proj": "ffn_down_exps.weight",
@@ -80,11 +88,12 @@ def to_gguf(model: PreTrainedModel) -> dict[str, Array]:
     arch = ARCHES[config.model_type]
     for name, parameter in model.named_parameters():
         x, to = parameter.detach().numpy(), gguf_name(name, arch)
-        if name.endswith(("gate_up_proj", "down_proj")):
+        if arch == "gpt-oss" and name.endswith(("gate_up_proj", "down_proj")):
             x = x.swapaxes(1, 2)  # [E, in, out] -> [E, out, in]
         if "{}" in to:
-            tensors[to.format("gate")] = np.ascontiguousarray(x[:, 0::2], np.float32)
-            tensors[to.format("up")] = np.ascontiguousarray(x[:, 1::2], np.float32)
+            gate, up = (x[:, 0::2], x[:, 1::2]) if arch == "gpt-oss" else np.split(x, 2, axis=1)
+            tensors[to.format("gate")] = np.ascontiguousarray(gate, np.float32)
+            tensors[to.format("up")] = np.ascontiguousarray(up, np.float32)
             continue
         if arch == "llama" and "q_proj" in name:
             x = interleave(x, config.num_attention_heads)
@@ -102,10 +111,12 @@ def from_gguf(model: PreTrainedModel, tensors: dict[str, Array]) -> PreTrainedMo
         to = gguf_name(name, arch)
         if "{}" in to:
             gate, up = (tensors[to.format(part)] for part in ("gate", "up"))
-            x = np.stack([gate, up], axis=2).reshape(gate.shape[0], 2 * gate.shape[1], *gate.shape[2:])
+            x = np.concatenate([gate, up], axis=1)
+            if arch == "gpt-oss":
+                x = np.stack([gate, up], axis=2).reshape(x.shape)
         else:
             x = tensors[to]
-        if name.endswith(("gate_up_proj", "down_proj")):
+        if arch == "gpt-oss" and name.endswith(("gate_up_proj", "down_proj")):
             x = x.swapaxes(1, 2)
         if arch == "llama" and "q_proj" in name:
             x = halve(x, config.num_attention_heads)
@@ -196,6 +207,10 @@ def add_metadata(writer: gguf.GGUFWriter, config: PretrainedConfig) -> None:
         if "beta_fast" in rope:
             writer.add_rope_scaling_yarn_beta_fast(rope["beta_fast"])
             writer.add_rope_scaling_yarn_beta_slow(rope["beta_slow"])
+    if arch == "qwen3moe":
+        writer.add_expert_feed_forward_length(config.moe_intermediate_size)
+        writer.add_expert_count(config.num_experts)
+        writer.add_expert_used_count(config.num_experts_per_tok)
     if arch == "gpt-oss":
         writer.add_sliding_window(config.sliding_window)
         writer.add_expert_feed_forward_length(config.intermediate_size)

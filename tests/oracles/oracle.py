@@ -15,6 +15,13 @@ MIN_MARGIN = 1e-3  # between the two best logits of a greedy step: a smaller one
 MIN_ROUTER_MARGIN = 2e-5  # between the last expert chosen and the first that was not, for the same reason
 
 
+def router_of(layer: torch.nn.Module) -> torch.nn.Module | None:
+    """What ranks the experts of a decoder's layer: gpt-oss's `router`, Qwen3's `gate`; None where there are none."""
+    if not hasattr(layer.mlp, "experts"):
+        return None
+    return layer.mlp.router if hasattr(layer.mlp, "router") else layer.mlp.gate
+
+
 @dataclass(frozen=True, slots=True)
 class Oracle:
     """A checkpoint and the torch model (float32, eager attention) that holds exactly the numbers of its files."""
@@ -51,7 +58,7 @@ class Oracle:
             ranked = outputs[0].sort(dim=-1, descending=True).values
             gaps.append((ranked[:, k - 1] - ranked[:, k]).numpy())
 
-        hooks = [layer.mlp.router.register_forward_hook(note) for layer in self.model.model.layers]
+        hooks = [router_of(layer).register_forward_hook(note) for layer in self.model.model.layers]
         self.logits(ids)
         for hook in hooks:
             hook.remove()

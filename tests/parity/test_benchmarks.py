@@ -26,7 +26,13 @@ def run(script: str, *args: object) -> str:
 
 @pytest.mark.parametrize(
     ("model", "label"),
-    [("qwen3-tiny", "q4_k_m"), ("qwen3-tiny", "q8_0"), ("qwen2-tiny", "f16"), ("gpt-oss-tiny", "mxfp4")],
+    [
+        ("qwen3-tiny", "q4_k_m"),
+        ("qwen3-tiny", "q8_0"),
+        ("qwen3moe-tiny", "q4_k_m"),
+        ("qwen2-tiny", "f16"),
+        ("gpt-oss-tiny", "mxfp4"),
+    ],
 )
 def test_random_models_compute(model: str, label: str, tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"

@@ -63,7 +63,7 @@ def assert_agree(oracle: Oracle, max_kl: float) -> None:
     assert found.top1 >= MIN_TOP1, found
 
 
-@pytest.mark.parametrize("name", [*CONFIGS, "llama-wide", "qwen3-wide", "gpt-oss-wide"])
+@pytest.mark.parametrize("name", [*CONFIGS, "llama-wide", "qwen3-wide", "qwen3-moe-wide", "gpt-oss-wide"])
 def test_gguf_float32(name: str, checkpoint: Checkpoint) -> None:
     """Of the wide ones, matrices of more than 65,536 elements are rounded to 24 bits."""
     base, oracle = source(name, checkpoint), rounded(checkpoint, name, "F32", Type.F32)
@@ -144,6 +144,12 @@ def test_gguf_experts(rest: str, checkpoint: Checkpoint) -> None:
 @pytest.mark.parametrize("qtype", ["Q4_0", "Q8_0"])
 def test_gguf_experts_of_other_types(qtype: str, checkpoint: Checkpoint) -> None:
     assert_agree(rounded(checkpoint, "gpt-oss-wide", qtype, Type[qtype]), MAX_KL_EXPERTS)
+
+
+@pytest.mark.parametrize("qtype", ["Q4_K", "Q6_K", "Q8_0", "BF16"])
+def test_gguf_qwen3_experts(qtype: str, checkpoint: Checkpoint) -> None:
+    choose = q4_k_m if qtype == "Q4_K" else Type[qtype]
+    assert_agree(rounded(checkpoint, "qwen3-moe-wide", qtype, choose), MAX_KL_EXPERTS)
 
 
 EXPERT_FOLDERS: Mapping[str, Callable[..., Oracle]] = {"Hugging Face": save_hugging_face, "OpenAI": save_original}

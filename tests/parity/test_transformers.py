@@ -19,13 +19,12 @@ N_POSITIONS = 200
 N_PROMPT, N_GREEDY = 12, 64
 TOLERANCE = 1e-4  # float32 sums in another order: logits of deviation 2 differ by 1e-5 at most
 
+STYLE_4 = ("llama3.1", "mistral", "qwen2-tied", "qwen2-window", "qwen3-tied", "qwen3-yarn", "qwen3-moe", "gpt-oss")
 CASES: Mapping[str, Save] = {
     **{name: partial(save, name) for name in CONFIGS},
-    **{
-        f"{name}, transformers 4": partial(save, name, style=4)
-        for name in ("llama3.1", "mistral", "qwen2-tied", "qwen2-window", "qwen3-tied", "qwen3-yarn", "gpt-oss")
-    },
+    **{f"{name}, transformers 4": partial(save, name, style=4) for name in STYLE_4},
     "llama2-gqa-tied, shards": partial(save, "llama2-gqa-tied", max_shard_size="300KB"),
+    "qwen3-moe, shards": partial(save, "qwen3-moe", max_shard_size="300KB"),
     "llama3, float16": partial(save, "llama3", dtype=torch.float16),
 }
 

@@ -96,7 +96,7 @@ def _check(checkpoint: Checkpoint, config: ModelConfig, out: Path, label: str | 
         raise ValueError(f"format is {kind!r}; use one of {', '.join(OUT_FORMATS)}")
     if label is not None and label not in CONVERT_TYPES:
         raise ValueError(f"type is {label!r}; use one of {', '.join(CONVERT_TYPES)}")
-    types = (*FLOAT_TYPES, "mxfp4") if config.moe else FLOAT_TYPES
+    types = (*FLOAT_TYPES, "mxfp4") if config.arch == "gpt-oss" else FLOAT_TYPES
     if kind == "safetensors" and label not in (None, *types):
         raise ValueError(f"type {label} has no place in safetensors; use {', '.join(types)}, or write GGUF: OUT.gguf")
     if out.exists() and out.resolve() == checkpoint.path.resolve():

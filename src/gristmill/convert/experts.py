@@ -1,11 +1,12 @@
-"""gpt-oss's experts as transformers keeps them: rows of gate and up in turn; MXFP4 as one tensor of blocks and one of
-scales, floats with rows and columns exchanged. One expert is in memory at a time.
+"""Experts as transformers' files keep them, one in memory at a time. Qwen3's are tensors of their own. gpt-oss's have
+rows of gate and up in turn; MXFP4 is one tensor of blocks and one of scales, floats have rows and columns exchanged.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,10 @@ def expert_tensors(job: Job, part: Part, qtype: QType) -> list[NewTensor | NewBy
     """The tensors that hold `part`, weights [E, rows, cols], as `qtype`: MXFP4 or a float type. The blocks of MXFP4 are
     to be produced before the scales. ValueError for MXFP4 where cols is no multiple of 32."""
     n_experts, rows, cols = part.shape
+    if "{e}" in part.name:
+        names = [part.name.replace("{e}", str(e)) for e in range(n_experts)]
+        each = [partial(_alone, job, part, e, qtype) for e in range(n_experts)]
+        return [NewTensor(name, qtype, (rows, cols), get) for name, get in zip(names, each, strict=True)]
     if qtype.is_float:
         return [NewTensor(part.name, qtype, (n_experts, cols, rows), lambda: _exchanged(job, part, qtype))]
     if cols % _SIZE:
@@ -52,6 +57,13 @@ def split_mxfp4(encoded: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[
     codes[:, : _BYTES // 2] = pairs & 0x0F | pairs >> 4 & 0xF0
     codes[:, _BYTES // 2 :] = pairs >> 4 & 0x0F | pairs >> 8 & 0xF0
     return codes, stored[:, 0].copy()
+
+
+def _alone(job: Job, part: Part, e: int, qtype: QType) -> Iterator[NDArray[np.uint8]]:
+    (weight,) = part.get()
+    for chunk in job.quantizer.encode(_expert(weight, e), qtype, job.leave):
+        job.types[qtype.label] += chunk.nbytes
+        yield chunk
 
 
 def _exchanged(job: Job, part: Part, qtype: QType) -> Iterator[NDArray[Any]]:

@@ -31,6 +31,7 @@ _CLASSES = {
     "mistral": "MistralForCausalLM",
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
+    "qwen3moe": "Qwen3MoeForCausalLM",
     "gpt-oss": "GptOssForCausalLM",
 }
 _BLOCKS = (QType.MXFP4, QType.MXFP4_SPLIT)
@@ -83,7 +84,7 @@ def _types(job: Job, label: str | None) -> tuple[QType, QType]:
     """The float type of everything but experts, and the type of those."""
     weights = [job.checkpoint.get(name) for name in job.checkpoint.names()]
     experts = {weight.qtype for weight in weights if len(weight.shape) > 2}
-    keeps = bool(experts) and experts <= set(_BLOCKS) and label != "f32"
+    keeps = bool(experts) and experts <= set(_BLOCKS) and label != "f32" and job.config.arch == "gpt-oss"
     if label == "mxfp4":
         return QType.BF16, QType.MXFP4
     if label is not None:
@@ -123,10 +124,10 @@ def _config(job: Job, qtype: QType, biases: list[str]) -> dict[str, Any]:
     arch = "mistral" if c.arch == "llama" and windows else c.arch
     fields: dict[str, Any] = {
         "architectures": [_CLASSES[arch]],
-        "model_type": arch.replace("-", "_"),
+        "model_type": {"gpt-oss": "gpt_oss", "qwen3moe": "qwen3_moe"}.get(arch, arch),
         "vocab_size": c.vocab_size,
         "hidden_size": c.d_model,
-        "intermediate_size": c.d_ff,
+        "intermediate_size": job.dense_width,
         "num_hidden_layers": c.n_layers,
         "num_attention_heads": c.n_heads,
         "num_key_value_heads": c.n_kv_heads,
@@ -148,7 +149,10 @@ def _experts(job: Job) -> dict[str, Any]:
     c = job.config
     if c.moe is None:
         return {}
-    fields = {"num_local_experts": c.moe.n_experts, "num_experts_per_tok": c.moe.n_active}
+    fields: dict[str, Any] = {"num_experts_per_tok": c.moe.n_active}
+    if c.arch == "qwen3moe":
+        return fields | {"num_experts": c.moe.n_experts, "moe_intermediate_size": c.d_ff, "norm_topk_prob": True}
+    fields["num_local_experts"] = c.moe.n_experts
     return fields | {"experts_per_token": c.moe.n_active, "swiglu_limit": c.swiglu_limit}
 
 
@@ -199,7 +203,7 @@ def _bias_flags(job: Job, arch: str, biases: list[str]) -> dict[str, Any]:
         return {}
     if arch == "gpt-oss":
         parts.discard("router")  # which always has one
-    if arch in ("llama", "qwen3", "gpt-oss") and parts in (set(), {"q_proj", "k_proj", "v_proj", "o_proj"}):
+    if arch in ("llama", "qwen3", "qwen3moe", "gpt-oss") and parts in (set(), {"q_proj", "k_proj", "v_proj", "o_proj"}):
         return {"attention_bias": bool(parts)}
     if not parts:
         return {}

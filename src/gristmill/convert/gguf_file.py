@@ -71,7 +71,7 @@ def _described(job: Job, arch: str) -> dict[str, Any]:
         "block_count": c.n_layers,
         "context_length": c.max_context,
         "embedding_length": c.d_model,
-        "feed_forward_length": c.d_ff,
+        "feed_forward_length": job.dense_width,
         "attention.head_count": c.n_heads,
         "attention.head_count_kv": c.n_kv_heads,
         "attention.key_length": c.head_dim,

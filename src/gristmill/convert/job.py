@@ -39,6 +39,13 @@ class Job:
     done: int = 0
     types: Counter[str] = field(default_factory=Counter)
 
+    @property
+    def dense_width(self) -> int:
+        """How wide layers without experts would be, which files also say of models that have none."""
+        c, said = self.config, self.checkpoint.metadata
+        width = said.get("intermediate_size", said.get(f"{c.arch}.feed_forward_length"))
+        return width if isinstance(width, int) else c.d_ff
+
     def tensor(self, part: Part, qtype: QType) -> NewTensor:
         """`part` as it is to be written; its bytes are made when they are asked for."""
         return NewTensor(part.name, qtype, part.shape, lambda: self.pieces(part, qtype))

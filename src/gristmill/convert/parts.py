@@ -18,7 +18,7 @@ from gristmill.types import ModelConfig
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A tensor to write. qtype: as it is stored now.
+    """A tensor to write; one for each expert where `name` has {e} for its number. qtype: as it is stored now.
 
     get  gives it, again each time, since some are copies: one weight, or several whose rows are to come in turn
     """
@@ -34,12 +34,12 @@ def list_parts(checkpoint: Checkpoint, config: ModelConfig, names: Names) -> lis
     than the configuration says, or belongs to no such model."""
     tensors = Tensors(checkpoint, config)
     layer = functools.lru_cache(maxsize=1)(functools.partial(_layer, tensors, config, names))
-    parts = [_part(names.embed, lambda: {names.embed: (tensors.embed(),)})]
+    parts = [_part(names.embed, lambda: {names.embed: (tensors.embed().weight,)})]
     for i in range(config.n_layers):
         parts += [_part(name, functools.partial(layer, i)) for name in layer(i)]
     parts.append(_part(names.norm, lambda: {names.norm: _vector(names.norm, tensors.norm())}))
     if not config.tied_head:
-        parts.append(_part(names.head, lambda: {names.head: (tensors.head(),)}))
+        parts.append(_part(names.head, lambda: {names.head: (tensors.head().weight,)}))
     if unused := tensors.unused():
         problem = f"holds {len(unused)} tensors that {config.arch} does not have, among them {unused[0]!r}"
         raise bad_file(checkpoint.path, "tensors", problem, "the configuration may name the wrong architecture")
@@ -57,7 +57,7 @@ def _part(name: str, group: Callable[[], dict[str, tuple[Weight, ...]]]) -> Part
 def _layer(tensors: Tensors, config: ModelConfig, names: Names, i: int) -> dict[str, tuple[Weight, ...]]:
     found: dict[str, tuple[Weight, ...]] = {}
     for name, projections in _projections(tensors, config, names, i):
-        name = name.format(i=i)
+        name = name.replace("{i}", str(i))
         found[name] = tuple(projection.weight for projection in projections)
         biases = [projection.bias for projection in projections if projection.bias is not None]
         if biases:
@@ -87,10 +87,9 @@ def _projections(
     yield names.k, (k,)
     yield names.v, (v,)
     yield names.o, (tensors.o(i),)
-    router = tensors.router(i)
-    if router is not None:
-        assert names.router is not None, "formats without routers are refused before"
-        yield names.router, (router,)
+    if config.moe is not None:
+        assert names.router is not None, "families with experts have a name for it"
+        yield names.router, (tensors.router(i),)
     gate, up = tensors.gate_up(i)
     if names.gate_up is not None:
         yield names.gate_up, (gate, up)

@@ -18,7 +18,10 @@ Order = NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """A format's names; {i} is the layer. None where the format has no such thing. A bias stands beside its weight."""
+    """A format's names; {i} is the layer, {e} an expert where each is a tensor of its own.
+
+    None where the format has no such thing. A bias stands beside its weight.
+    """
 
     embed: str
     norm: str
@@ -75,6 +78,13 @@ _HF = Names(
     down=_HF_LAYER + "mlp.down_proj.weight",
     bias=_underscored,
 )
+_HF_QWEN3_MOE = replace(
+    _HF,
+    router=_HF_LAYER + "mlp.gate.weight",
+    gate=_HF_LAYER + "mlp.experts.{e}.gate_proj.weight",
+    up=_HF_LAYER + "mlp.experts.{e}.up_proj.weight",
+    down=_HF_LAYER + "mlp.experts.{e}.down_proj.weight",
+)
 _HF_GPT_OSS = replace(
     _HF,
     router=_HF_LAYER + "mlp.router.weight",
@@ -104,14 +114,14 @@ _GGUF = Names(
     bias=_dotted,
 )
 _GGUF_LLAMA = replace(_GGUF, paired_rope=True)
-_GGUF_GPT_OSS = replace(
+_GGUF_QWEN3_MOE = replace(
     _GGUF,
-    ffn_norm="blk.{i}.post_attention_norm.weight",
     router="blk.{i}.ffn_gate_inp.weight",
     gate="blk.{i}.ffn_gate_exps.weight",
     up="blk.{i}.ffn_up_exps.weight",
     down="blk.{i}.ffn_down_exps.weight",
 )
+_GGUF_GPT_OSS = replace(_GGUF_QWEN3_MOE, ffn_norm="blk.{i}.post_attention_norm.weight")
 _LLAMA2C = replace(
     _GGUF_LLAMA,
     embed="tok_embeddings.weight",
@@ -153,12 +163,14 @@ def names_of(checkpoint: Checkpoint, config: ModelConfig) -> Names:
 
 def names_in(file_format: str, arch: str) -> Names:
     """The names that a format (see `Checkpoint.format`) has for an architecture."""
-    gpt_oss = arch == "gpt-oss"
     if file_format == "gguf":
-        return _GGUF_GPT_OSS if gpt_oss else _GGUF_LLAMA if arch == "llama" else _GGUF
+        return {"llama": _GGUF_LLAMA, "qwen3moe": _GGUF_QWEN3_MOE, "gpt-oss": _GGUF_GPT_OSS}.get(arch, _GGUF)
     if file_format == "safetensors":
-        return _HF_GPT_OSS if gpt_oss else _HF
+        return {"qwen3moe": _HF_QWEN3_MOE, "gpt-oss": _HF_GPT_OSS}.get(arch, _HF)
     return _OPENAI if file_format == "gpt-oss" else _LLAMA2C
+
+
+_WITH_HEAD_NORMS = ("qwen3", "qwen3moe")
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,44 +195,43 @@ class Tensors:
         """Tensors that no role asked for: a sign that the model is not what its configuration says."""
         return sorted(name for name in self._there - self._used if not _is_idle(name, self._config.tied_head))
 
-    def vector(self, name: str | None, n: int, layer: int = 0) -> NDArray[np.float32] | None:
-        """float32 [n], a copy; None where the file has no such tensor."""
-        if name is None or (name := name.format(i=layer)) not in self._there:
-            return None
-        weight = self._get(name, (n,))
+    def vector(self, name: str, n: int, layer: int = 0) -> NDArray[np.float32]:
+        """float32 [n], a copy."""
+        weight = self._get(name.format(i=layer), (n,))
         values = np.array(dequantize(weight))
         self._checkpoint.release(weight)  # to read it brought the file's pages around it, up to 2 MB, into this process
         return values
 
-    def required(self, name: str, n: int, layer: int = 0) -> NDArray[np.float32]:
-        values = self.vector(name, n, layer)
-        if values is None:
-            raise self._missing(name.format(i=layer))
-        return values
+    def _of_family(self, archs: tuple[str, ...], name: str | None, n: int, i: int) -> NDArray[np.float32] | None:
+        """What `archs` always have, and others do not."""
+        if self._config.arch not in archs:
+            return None
+        assert name is not None, "every format that such a family has names it"
+        return self.vector(name, n, i)
 
-    def embed(self) -> Weight:
-        return self._get(self._names.embed, (self._config.vocab_size, self._config.d_model))
+    def embed(self) -> Projection:
+        return Projection(self._get(self._names.embed, (self._config.vocab_size, self._config.d_model)), None)
 
-    def head(self) -> Weight:
-        return self._get(self._names.head, (self._config.vocab_size, self._config.d_model))
+    def head(self) -> Projection:
+        return Projection(self._get(self._names.head, (self._config.vocab_size, self._config.d_model)), None)
 
     def norm(self) -> NDArray[np.float32]:
-        return self.required(self._names.norm, self._config.d_model)
+        return self.vector(self._names.norm, self._config.d_model)
 
     def attn_norm(self, i: int) -> NDArray[np.float32]:
-        return self.required(self._names.attn_norm, self._config.d_model, i)
+        return self.vector(self._names.attn_norm, self._config.d_model, i)
 
     def ffn_norm(self, i: int) -> NDArray[np.float32]:
-        return self.required(self._names.ffn_norm, self._config.d_model, i)
+        return self.vector(self._names.ffn_norm, self._config.d_model, i)
 
     def q_norm(self, i: int) -> NDArray[np.float32] | None:
-        return self.vector(self._names.q_norm, self._config.head_dim, i)
+        return self._of_family(_WITH_HEAD_NORMS, self._names.q_norm, self._config.head_dim, i)
 
     def k_norm(self, i: int) -> NDArray[np.float32] | None:
-        return self.vector(self._names.k_norm, self._config.head_dim, i)
+        return self._of_family(_WITH_HEAD_NORMS, self._names.k_norm, self._config.head_dim, i)
 
     def sinks(self, i: int) -> NDArray[np.float32] | None:
-        return self.vector(self._names.sinks, self._config.n_heads, i)
+        return self._of_family(("gpt-oss",), self._names.sinks, self._config.n_heads, i)
 
     def qkv(self, i: int) -> list[Projection]:
         """q, k and v, their heads' rows in the order that rotates i with i + head_dim / 2."""
@@ -238,12 +249,11 @@ class Tensors:
     def o(self, i: int) -> Projection:
         return self._linear(self._names.o, self._config.d_model, self._config.n_heads * self._config.head_dim, i)
 
-    def router(self, i: int) -> Projection | None:
-        if self._config.moe is None:
-            return None
-        if self._names.router is None:
-            raise bad_file(self._checkpoint.path, "configuration", f"{self._config.arch} with experts is unknown here")
-        return self._linear(self._names.router, self._config.moe.n_experts, self._config.d_model, i)
+    def router(self, i: int) -> Projection:
+        moe, name = self._config.moe, self._names.router
+        assert moe is not None, "models without experts are not asked for it"
+        assert name is not None, "every format that such a family has names it"
+        return self._linear(name, moe.n_experts, self._config.d_model, i)
 
     def gate_up(self, i: int) -> list[Projection]:
         c, names = self._config, self._names
@@ -257,9 +267,11 @@ class Tensors:
         return self._linear(self._names.down, self._config.d_model, self._config.d_ff, i, experts=True)
 
     def _linear(self, name: str, rows: int, cols: int, layer: int, experts: bool = False) -> Projection:
-        name = name.format(i=layer)
+        name = name.replace("{i}", str(layer))
         moe = self._config.moe if experts else None
         outer: tuple[int, ...] = (moe.n_experts,) if moe else ()
+        if "{e}" in name:
+            return Projection(self._stacked(name, rows, cols), None)
         if moe and self._names.experts_transposed and self._is_float(name):
             weight = _transposed(self._get(name, (*outer, cols, rows)))
         else:
@@ -269,21 +281,33 @@ class Tensors:
             return Projection(weight, None)
         return Projection(weight, dequantize(self._get(bias_name, (*outer, rows))))
 
+    def _stacked(self, name: str, rows: int, cols: int) -> Weight:
+        """The matrices of all experts, which are tensors of their own, as one, copied."""
+        assert self._config.moe is not None, "only experts are named by {e}"
+        weights = [self._get(name.replace("{e}", str(e)), (rows, cols)) for e in range(self._config.moe.n_experts)]
+        first = weights[0]
+        for weight in weights:
+            if weight.qtype is not first.qtype:
+                problem = f"is {weight.qtype.label}, that of another expert {first.qtype.label}"
+                raise bad_file(self._checkpoint.path, f"tensor {weight.name!r}", problem, "save all in one type")
+        data = np.empty(len(weights) * first.data.nbytes, np.uint8)
+        for e, weight in enumerate(weights):
+            data[e * first.data.nbytes :][: first.data.nbytes] = weight.data
+            self._checkpoint.release(weight)
+        return replace(first, name=name, data=data, shape=(len(weights), rows, cols))
+
     def _is_float(self, name: str) -> bool:
         return name in self._there and self._checkpoint.get(name).qtype is not QType.MXFP4_SPLIT
 
     def _get(self, name: str, shape: tuple[int, ...]) -> Weight:
         if name not in self._there:
-            raise self._missing(name)
+            raise bad_file(self._checkpoint.path, f"tensor {name!r}", "is missing")
         self._used.add(name)
         weight = self._checkpoint.get(name)
         if weight.shape != shape:
             problem = f"has shape {weight.shape}, the model's configuration asks for {shape}"
             raise bad_file(self._checkpoint.path, f"tensor {name!r}", problem)
         return weight
-
-    def _missing(self, name: str) -> Exception:
-        return bad_file(self._checkpoint.path, f"tensor {name!r}", "is missing")
 
 
 def _is_idle(name: str, tied_head: bool) -> bool:

@@ -14,8 +14,16 @@ from gristmill.models.fields import LIMIT_CONTEXT, LIMIT_COUNT, LIMIT_LAYERS, LI
 from gristmill.types import ModelConfig, MoeConfig, RopeConfig
 
 GPT_OSS_LIMIT = 7.0  # of the clamped SwiGLU
-_HF_ARCHS = {"llama": "llama", "mistral": "mistral", "qwen2": "qwen2", "qwen3": "qwen3", "gpt_oss": "gpt-oss"}
-_GGUF_ARCHS = ("llama", "qwen2", "qwen3", "gpt-oss")
+_HF_ARCHS = {
+    "llama": "llama",
+    "mistral": "mistral",
+    "qwen2": "qwen2",
+    "qwen3": "qwen3",
+    "qwen3_moe": "qwen3moe",
+    "gpt_oss": "gpt-oss",
+}
+_GGUF_ARCHS = ("llama", "qwen2", "qwen3", "qwen3moe", "gpt-oss")
+_WITH_EXPERTS = ("qwen3moe", "gpt-oss")
 
 
 def read_config(checkpoint: Checkpoint) -> ModelConfig:
@@ -55,10 +63,7 @@ def _hugging_face(checkpoint: Checkpoint) -> ModelConfig:
     d_model = f.int("hidden_size", LIMIT_WIDTH)
     head_dim = f.int("head_dim", LIMIT_WIDTH, 64 if arch == "gpt-oss" else max(1, d_model // n_heads))
     n_layers = f.int("num_hidden_layers", LIMIT_LAYERS)
-    moe = None
-    if arch == "gpt-oss":
-        experts = f.int("num_local_experts", LIMIT_COUNT)
-        moe = MoeConfig(experts, f.int("num_experts_per_tok", LIMIT_COUNT, f.int("experts_per_token", LIMIT_COUNT, 4)))
+    moe = _hf_experts(f, arch)
     return ModelConfig(
         arch=arch,
         vocab_size=f.int("vocab_size", LIMIT_VOCAB),
@@ -67,7 +72,7 @@ def _hugging_face(checkpoint: Checkpoint) -> ModelConfig:
         n_heads=n_heads,
         n_kv_heads=f.int("num_key_value_heads", LIMIT_COUNT, n_heads),
         head_dim=head_dim,
-        d_ff=f.int("intermediate_size", LIMIT_WIDTH * 4),
+        d_ff=f.int("moe_intermediate_size" if arch == "qwen3moe" else "intermediate_size", LIMIT_WIDTH * 4),
         norm_eps=f.float("rms_norm_eps", 1e-6, high=1.0),
         rope=_hf_rope(f, arch, head_dim),
         windows=_hf_windows(f, arch, n_layers),
@@ -76,6 +81,21 @@ def _hugging_face(checkpoint: Checkpoint) -> ModelConfig:
         swiglu_limit=f.float("swiglu_limit", GPT_OSS_LIMIT) if arch == "gpt-oss" else 0.0,
         moe=moe,
     )
+
+
+def _hf_experts(f: Fields, arch: str) -> MoeConfig | None:
+    if arch not in _WITH_EXPERTS:
+        return None
+    if arch == "gpt-oss":
+        n_active = f.int("num_experts_per_tok", LIMIT_COUNT, f.int("experts_per_token", LIMIT_COUNT, 4))
+        return MoeConfig(f.int("num_local_experts", LIMIT_COUNT), n_active)
+    if not f.bool("norm_topk_prob", False):  # weights of the experts used that do not add up to one
+        raise f.unsupported("norm_topk_prob")
+    for name, plain in (("decoder_sparse_step", 1), ("mlp_only_layers", [])):  # layers without experts
+        if f.has(name) and f.raw(name) != plain:
+            raise f.unsupported(name)
+    n_experts = f.int("num_experts", LIMIT_COUNT, f.int("num_local_experts", LIMIT_COUNT, 128))
+    return MoeConfig(n_experts, f.int("num_experts_per_tok", LIMIT_COUNT, 8))
 
 
 def _hf_rope(f: Fields, arch: str, head_dim: int) -> RopeConfig:
@@ -118,8 +138,10 @@ def _hf_rope(f: Fields, arch: str, head_dim: int) -> RopeConfig:
 
 def _hf_windows(f: Fields, arch: str, n_layers: int) -> tuple[int, ...]:
     """Each layer's window: by `layer_types` where it is given, otherwise by the family's own rule."""
-    if arch == "llama" or (arch in ("qwen2", "qwen3") and not f.bool("use_sliding_window", False)):
+    if arch == "llama" or (arch.startswith("qwen") and not f.bool("use_sliding_window", False)):
         return (0,) * n_layers
+    if arch == "qwen3moe":
+        raise f.unsupported("use_sliding_window")
     if "sliding_window" in f.names() and not f.has("sliding_window"):
         return (0,) * n_layers
     window = f.int("sliding_window", LIMIT_CONTEXT, 128 if arch == "gpt-oss" else 4096)
@@ -158,10 +180,10 @@ def _gguf(checkpoint: Checkpoint) -> ModelConfig:
     if f.int("rope.dimension_count", LIMIT_WIDTH, head_dim) != head_dim:
         raise f.unsupported("rope.dimension_count")
     n_layers = f.int("block_count", LIMIT_LAYERS)
-    gpt_oss = arch == "gpt-oss"
-    if f.int("expert_count", LIMIT_COUNT, 0, low=0) and not gpt_oss:
+    gpt_oss, experts = arch == "gpt-oss", arch in _WITH_EXPERTS
+    if f.int("expert_count", LIMIT_COUNT, 0, low=0) and not experts:
         raise f.unsupported("expert_count")
-    moe = MoeConfig(f.int("expert_count", LIMIT_COUNT), f.int("expert_used_count", LIMIT_COUNT)) if gpt_oss else None
+    moe = MoeConfig(f.int("expert_count", LIMIT_COUNT), f.int("expert_used_count", LIMIT_COUNT)) if experts else None
     window = f.int("attention.sliding_window", LIMIT_CONTEXT, 0, low=0)
     return ModelConfig(
         arch=str(arch),
@@ -171,7 +193,7 @@ def _gguf(checkpoint: Checkpoint) -> ModelConfig:
         n_heads=n_heads,
         n_kv_heads=f.int("attention.head_count_kv", LIMIT_COUNT, n_heads),
         head_dim=head_dim,
-        d_ff=f.int("expert_feed_forward_length" if gpt_oss else "feed_forward_length", LIMIT_WIDTH * 4),
+        d_ff=f.int("expert_feed_forward_length" if experts else "feed_forward_length", LIMIT_WIDTH * 4),
         norm_eps=f.float("attention.layer_norm_rms_epsilon", high=1.0),
         rope=_gguf_rope(checkpoint, f, head_dim, truncate=not gpt_oss),
         windows=tuple(0 if gpt_oss and i % 2 else window for i in range(n_layers)),

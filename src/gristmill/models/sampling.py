@@ -81,7 +81,7 @@ class Advice:
 
     @staticmethod
     def of(checkpoint: Checkpoint) -> Advice:
-        is_qwen3 = read_config(checkpoint).arch == "qwen3"
+        is_qwen3 = read_config(checkpoint).arch in ("qwen3", "qwen3moe")
         if checkpoint.format == "gguf":
             keys = (*_GGUF.values(), *_NOT_THERE)
             said = {key: checkpoint.metadata[key] for key in keys if key in checkpoint.metadata}
