@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import small_model
+from engine_models import checkpoint
 
 from gristmill import LLM, SamplingParams
 from gristmill.bench.machine import Machine
@@ -45,6 +46,19 @@ def test_without_depth_it_generates_what_the_engine_does(tmp_path: Path) -> None
     with LLM(tmp_path / "tiny.bin", threads=1, kv_type="f32") as llm:
         outputs = llm.generate(prompts, SamplingParams(temperature=0, max_tokens=10, ignore_eos=True))
     assert [s.tokens[1:] for s in sequences] == [output.outputs[0].token_ids for output in outputs]
+
+
+def test_with_experts_a_depth_is_what_its_tokens_make_it(tmp_path: Path) -> None:
+    path, case = checkpoint(tmp_path, "qwen3-moe-tiny", "F32"), Case("tg", 6, 2, 19, 1)
+    ops = CpuOps(1)
+    made = ModelBench(build(open_checkpoint(path), ops), "f32", [case], lambda _: ops, Machine(1 << 20))
+    made.run(case, 1)
+    sequences = made.sequences(case)
+    prompts = [list(sequence.tokens) for sequence in sequences]
+    made.compute(case, sequences)
+    with LLM(path, threads=1, kv_type="f32") as llm:
+        outputs = llm.generate(prompts, SamplingParams(temperature=0, max_tokens=6, ignore_eos=True))
+    assert [s.tokens[20:] for s in sequences] == [output.outputs[0].token_ids for output in outputs]
 
 
 def test_the_last_layer_is_counted_for_rows_with_logits(tmp_path: Path) -> None:

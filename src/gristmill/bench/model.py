@@ -142,9 +142,9 @@ class ModelBench:
 
     ops_of   the backend with so many threads; weights are shared by all of them
     memory   bytes that the cache may take; None: what this machine has
-    The cache is as large as the largest test needs and is filled with random numbers, so that a depth costs no prompt:
-    speed does not depend on values. ValueError for a test that the model's context or this machine's memory is too
-    small for.
+    The cache is as large as the largest test needs and is filled with one number, so that a depth costs no prompt: speed
+    does not depend on values. But which experts sequences share does, so that with experts a depth is computed. ValueError
+    for a test that the model's context or this machine's memory is too small for.
     """
 
     def __init__(
@@ -174,6 +174,8 @@ class ModelBench:
 
     def run(self, case: Case, repetitions: int) -> Row:
         """One warm-up, then the repetitions, with the machine's limits taken before, between and after them."""
+        if self._decoder.config.moe is not None:
+            self._compute_depth(case)
         self.compute(case, self.sequences(case))
         seconds, limits = [], [self._limits(case.threads)]
         for _ in range(repetitions):
@@ -209,6 +211,12 @@ class ModelBench:
             )
             for i in range(case.batch)
         ]
+
+    def _compute_depth(self, case: Case) -> None:
+        for sequence in self.sequences(case):
+            del sequence.tokens[case.depth :]
+            sequence.n_computed = 0
+            _compute_prompt(sequence, self._runners[case.threads], self._ops[case.threads])
 
     def compute(self, case: Case, sequences: Sequence[EngineSequence]) -> None:
         """What is timed: the prompt, or n_tokens more for every sequence."""

@@ -358,13 +358,14 @@ namespace {
 
 // The n_active largest logits, largest first (the lower index where equal), and their softmax.
 void route(const float* logits, int n_experts, int n_active, int* experts, float* weights) {
+  thread_local std::vector<char> taken;
+  taken.assign(n_experts, false);
   for (int k = 0; k < n_active; k++) {
     int best = -1;
-    for (int e = 0; e < n_experts; e++) {
-      bool taken = std::find(experts, experts + k, e) != experts + k;
-      if (!taken && (best < 0 || logits[e] > logits[best])) best = e;
-    }
+    for (int e = 0; e < n_experts; e++)
+      if (!taken[e] && (best < 0 || logits[e] > logits[best])) best = e;
     experts[k] = best;
+    taken[best] = true;
   }
   float total = 0;
   for (int k = 0; k < n_active; k++) total += weights[k] = std::exp(logits[experts[k]] - logits[experts[0]]);
@@ -379,9 +380,10 @@ void Ops::moe(const MoeCall& c) {
   int n_pairs = c.n_tokens * c.n_active;
   std::vector<int> experts(n_pairs);
   std::vector<float> weights(n_pairs);
-  for (int t = 0; t < c.n_tokens; t++)
-    route(c.router + size_t(t) * n_experts, n_experts, c.n_active, &experts[size_t(t) * c.n_active],
-          &weights[size_t(t) * c.n_active]);
+  for_rows(c.n_tokens, int64_t(n_experts) * c.n_active, [&](int t) {
+    const size_t first = size_t(t) * c.n_active;
+    route(c.router + size_t(t) * n_experts, n_experts, c.n_active, &experts[first], &weights[first]);
+  });
   // Pairs (token, choice) by expert, each expert's from a tile's start: it is then one matrix product over its pairs.
   std::vector<int> count(n_experts, 0), start(n_experts + 1, 0), place_of(n_pairs);
   for (int e : experts) count[e]++;
