@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from gristmill.formats.checkpoint import Weight
 from gristmill.formats.qtypes import QType
 
-FLOATS = (QType.F32, QType.F16, QType.BF16)
+PLAIN_FLOATS = (QType.F32, QType.F16, QType.BF16)
+FLOATS = (*PLAIN_FLOATS, QType.FP8_GROUPS)  # what is multiplied as floats
 
 
 def random_weight(qtype: QType, shape: tuple[int, ...], seed: int = 0) -> Weight:
     """Random quants with scales that keep the values of order 0.1."""
     rng = np.random.default_rng(seed)
     n = int(np.prod(shape))
-    if qtype in FLOATS:
+    if qtype in PLAIN_FLOATS:
         x = (rng.normal(size=n) * 0.1).astype(np.float32)
         if qtype is QType.F16:
             x = x.astype(np.float16)
@@ -42,6 +45,9 @@ def random_weight(qtype: QType, shape: tuple[int, ...], seed: int = 0) -> Weight
     elif qtype is QType.NVFP4:  # scales that lie close enough together to be kept exactly
         blocks[:, :4] = rng.integers(8, 64, (len(blocks), 4)) * (rng.random((len(blocks), 4)) < 0.95)
         scales = rng.uniform(0.02, 0.04, n // shape[-1]).astype(np.float32)
+    elif qtype is QType.FP8_GROUPS:  # by powers of two, so that bfloat16 has all numbers, and so near that 12 bits do
+        blocks[:] = rng.integers(56, 119, blocks.shape) | blocks & 0x80
+        scales = (2.0 ** rng.integers(-12, -9, n // math.gcd(shape[-1], 64))).astype(np.float32)
     elif qtype in (QType.Q8_GROUPS, QType.INT8_ROWS):
         per_scale = 64 if qtype is QType.Q8_GROUPS else shape[-1]
         scales = rng.uniform(0.5e-3, 1e-3, n // per_scale).astype(np.float32)

@@ -101,9 +101,7 @@ def test_unaligned_data_is_copied_into_place(tmp_path: Path) -> None:
         assert_holds(tmp_path / "a.safetensors", {"a": torch.from_numpy(values)})
 
 
-@pytest.mark.parametrize(
-    "dtype", [torch.int8, torch.uint8, torch.int64, torch.float64, torch.bool, torch.float8_e4m3fn]
-)
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int64, torch.float64, torch.bool, torch.float8_e5m2])
 def test_other_dtypes_are_refused_by_name(tmp_path: Path, dtype: torch.dtype) -> None:
     save_file({"good": torch.ones(2), "w.q": torch.zeros(4, 32).to(dtype)}, tmp_path / "model.safetensors")
     checkpoint = open_checkpoint(tmp_path / "model.safetensors")

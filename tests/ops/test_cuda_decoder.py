@@ -22,6 +22,7 @@ from click.testing import CliRunner
 from device import batch_on, off
 from engine_models import checkpoint
 from numpy.typing import NDArray
+from oracles.fp8_files import save_fp8
 
 from gristmill import LLM
 from gristmill.cli.main import main
@@ -99,6 +100,13 @@ def test_logits(folder: Path, model: str, qtype: str, quantize: str | None) -> N
         run(Machine(path, CudaOps(), quantize)), run(Machine(path, ReferenceOps(), quantize)), strict=True
     ):
         assert np.abs(actual - expected).max() < tolerance * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("quantize", [None, "int8"])
+def test_fp8_becomes_bfloat16(tmp_path: Path, quantize: str | None) -> None:
+    oracle, plain = save_fp8("qwen3-moe-tiny", tmp_path / "model", "blocks")
+    first, second = (run(Machine(path, CudaOps(), quantize)) for path in (oracle.path, plain))
+    assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
 
 
 @pytest.mark.parametrize("model", ["qwen3-tiny", "gpt-oss-tiny"])

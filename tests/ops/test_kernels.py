@@ -21,6 +21,7 @@ from gristmill.ops.reference import ReferenceOps
 from gristmill.types import Batch
 
 REFERENCE = ReferenceOps()
+PAIRS = (QType.BF16, QType.FP8_GROUPS)
 BLOCKED = tuple(q for q in QType if q not in FLOATS)
 GRIDS = (QType.IQ1_S, QType.IQ1_M, QType.IQ2_XXS, QType.IQ2_XS, QType.IQ2_S, QType.IQ3_XXS, QType.IQ3_S)
 TERNARY = (QType.TQ1_0, QType.TQ2_0)
@@ -79,7 +80,7 @@ def columns_of(qtype: QType) -> int:
 def seen(x: np.ndarray, qtype: QType, isa: str) -> np.ndarray:
     """x as the kernel for this type sees it."""
     if qtype in FLOATS:
-        return rounded(x) if qtype is QType.BF16 and isa in ("amx", "avx512bf16") else x
+        return rounded(x) if qtype in PAIRS and isa in ("amx", "avx512bf16") else x
     return quantized(x, 256) if qtype in SUPER or isa == "amx" else quantized(x)
 
 
@@ -418,14 +419,15 @@ def test_experts_have_scales_of_their_own(cpu: CpuOps) -> None:
 def test_quantizing_at_load_equals_the_definition(cpu: CpuOps, qtype: QType, target: QType) -> None:
     """Bit for bit: ties, rows of zeros, tiny and huge numbers, rows in another order."""
     weight = random_weight(qtype, (150, 224))
-    values = weight.data.view({4: np.float32, 2: np.uint16}[qtype.block_bytes]).reshape(150, 224).copy()
+    values = weight.data.view({4: np.float32, 2: np.uint16, 1: np.uint8}[qtype.block_bytes]).reshape(150, 224).copy()
     values[3] = 0
     ties = np.float32([127, 0.5, -0.5, 1.5, 2.5, -2.5, 63.5, -126.5])
     as_stored = {QType.F32: ties, QType.F16: ties.astype(np.float16).view(np.uint16)}
+    as_stored[QType.FP8_GROUPS] = np.arange(8, dtype=np.uint8)
     values[4, :8] = as_stored.get(qtype, (ties.view(np.uint32) >> 16).astype(np.uint16))
     values[4, 8:] = 0
     if qtype is not QType.F32:
-        values[5] &= 0x83FF if qtype is QType.F16 else 0x807F  # denormal numbers
+        values[5] &= {QType.F16: 0x83FF, QType.BF16: 0x807F, QType.FP8_GROUPS: 0x87}[qtype]  # denormal numbers
     weight = replace(weight, data=values.view(np.uint8).reshape(-1), quantize_to=target)
     weight = weight.take_rows(np.random.default_rng(1).permutation(150).astype(np.int32))
     expected = dequantize(quantize(weight))

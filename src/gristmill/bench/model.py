@@ -142,9 +142,9 @@ class ModelBench:
 
     ops_of   the backend with so many threads; weights are shared by all of them
     memory   bytes that the cache may take; None: what this machine has
-    The cache is as large as the largest test needs and is filled with one number, so that a depth costs no prompt: speed
-    does not depend on values. But which experts sequences share does, so that with experts a depth is computed. ValueError
-    for a test that the model's context or this machine's memory is too small for.
+    The cache is as large as the largest test needs and is filled with one number, so that a depth costs no prompt:
+    speed does not depend on values. But which experts sequences share does, so that with experts a depth is computed.
+    ValueError for a test that the model's context or this machine's memory is too small for.
     """
 
     def __init__(

@@ -116,7 +116,7 @@ def _config(job: Job, qtype: QType, biases: list[str]) -> dict[str, Any]:
     """config.json, as transformers 4 wrote it and 5 reads it; of a folder its own, with another number type."""
     dtype = _DTYPES[qtype]
     if job.checkpoint.format == "safetensors" and job.checkpoint.metadata:
-        renewed = {"torch_dtype", *(("quantization_config",) if job.config.moe else ())}
+        renewed = ("torch_dtype", "quantization_config")
         given = {key: value for key, value in job.checkpoint.metadata.items() if key not in renewed}
         return given | {"dtype": dtype}
     c = job.config

@@ -14,6 +14,17 @@ from gristmill.formats.blocks import decode_split_mxfp4
 from gristmill.formats.checkpoint import Weight
 from gristmill.formats.qtypes import QType
 
+
+def _e4m3() -> NDArray[np.float32]:
+    codes = np.arange(128)
+    exponent, mantissa = codes >> 3, codes & 7
+    values = np.where(exponent == 0, mantissa / 512, (8 + mantissa) * 2.0 ** (exponent - 10))
+    values[127] = np.nan
+    return np.concatenate([values, -values]).astype(np.float32)
+
+
+E4M3 = _e4m3()
+"""float32 [256], what each byte stands for: sign, 4 bits of exponent, 3 of mantissa (OCP's FP8, without infinities)."""
 _DECODERS = plain_blocks.DECODERS | grid_blocks.DECODERS
 _CHUNK_ELEMENTS = 1 << 21  # bounds the temporaries to tens of MB whatever the tensor's size
 
@@ -22,8 +33,8 @@ def dequantize(weight: Weight) -> NDArray[np.float32]:
     """`weight` as float32 of `weight.shape`, its `row_order` applied; a read-only view where the file has just that.
 
     Equal bit for bit to ggml's dequantization (GGUF's types; NVFP4 then times the scale of its row), fp4 * 2^(scale -
-    127) (MXFP4_SPLIT), int8 * scale of its group (Q8_GROUPS) or row (INT8_ROWS). Scales that are infinite or NaN give
-    infinities and NaN, without a warning.
+    127) (MXFP4_SPLIT), int8 * scale of its group (Q8_GROUPS) or row (INT8_ROWS), E4M3 * scale of its group
+    (FP8_GROUPS). Scales that are infinite or NaN give infinities and NaN, without a warning.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         return _dequantize(weight)
@@ -43,8 +54,10 @@ def _dequantize(weight: Weight) -> NDArray[np.float32]:
     if weight.qtype is QType.Q8_GROUPS:  # a group may span rows, so rows are taken from the numbers
         return take(_decode(weight.qtype, weight.data, weight.scales), cols).reshape(shape)
     n_blocks = cols // weight.qtype.block_size
-    n_scales = 1 if weight.qtype in (QType.INT8_ROWS, QType.NVFP4) else n_blocks  # of a row
-    scales = None if weight.scales is None else take(weight.scales, n_scales).reshape(-1)
+    scales = None
+    if weight.scales is not None:
+        n_stored = len(weight.data) // (n_blocks * weight.qtype.block_bytes)
+        scales = take(weight.scales, weight.scales.size // n_stored).reshape(-1)
     data = take(weight.data, n_blocks * weight.qtype.block_bytes).reshape(-1)
     return _decode(weight.qtype, data, scales).reshape(shape)
 
@@ -60,6 +73,10 @@ def _decode(qtype: QType, data: NDArray[np.uint8], scales: NDArray[Any] | None) 
     if qtype in (QType.Q8_GROUPS, QType.INT8_ROWS):
         assert scales is not None, "their scales are kept apart"
         return (data.view(np.int8).reshape(len(scales), -1) * scales.astype(np.float32)[:, None]).reshape(-1)
+    if qtype is QType.FP8_GROUPS:
+        assert scales is not None, "its scales are kept apart"
+        of_groups: NDArray[np.float32] = E4M3[data].reshape(scales.size, -1) * scales.reshape(-1, 1)
+        return of_groups.reshape(-1)
     blocks = data.reshape(-1, qtype.block_bytes)
     values = np.empty((len(blocks), qtype.block_size), dtype=np.float32)
     step = _CHUNK_ELEMENTS // qtype.block_size

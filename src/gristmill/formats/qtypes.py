@@ -12,6 +12,8 @@ class QType(Enum):
                  high nibble of byte j; `scales` holds one E8M0 byte for each block
     Q8_GROUPS    as in llama2.c v2: `data` holds int8, `scales` one float32 for each group of
                  len(data) / len(scales) consecutive elements of the flattened tensor, as the file stores it
+    FP8_GROUPS   as in safetensors of FP8: `data` holds E4M3 (without infinities), `scales` one float32 for each group
+                 of len(data) / len(scales) elements of a row, rows as `data` stores them
     INT8_ROWS    in no file, made at load: `data` holds int8, `scales` one float32 for each row, as `data` stores them
     NVFP4        `scales` holds one float32 for each row; a GGUF has one for each matrix, or none
     """
@@ -46,6 +48,7 @@ class QType(Enum):
     NVFP4 = ("nvfp4", 64, 36)
     MXFP4_SPLIT = ("mxfp4_split", 32, 16)
     Q8_GROUPS = ("q8_groups", 1, 1)
+    FP8_GROUPS = ("fp8", 1, 1)
     INT8_ROWS = ("int8", 1, 1)
 
     @property
@@ -67,7 +70,7 @@ class QType(Enum):
     @property
     def scales_apart(self) -> bool:
         """Whether a Weight of it has `scales`."""
-        return self in (QType.NVFP4, QType.MXFP4_SPLIT, QType.Q8_GROUPS, QType.INT8_ROWS)
+        return self in (QType.NVFP4, QType.MXFP4_SPLIT, QType.Q8_GROUPS, QType.FP8_GROUPS, QType.INT8_ROWS)
 
     @property
     def kept_bytes(self) -> int:
@@ -85,7 +88,7 @@ class QType(Enum):
         return 4 if self is QType.F32 else 1 if self.scales_apart or self is QType.MXFP4 else 2
 
 
-_KEPT_BYTES = {  # scales of scales are bytes; codes of IQ and TQ become one for each number
+_KEPT_BYTES = {  # scales of scales are bytes; codes of IQ and TQ become one for each number, FP8 bfloat16
     QType.Q3_K: 114,
     QType.Q4_K: 148,
     QType.Q5_K: 180,
@@ -100,6 +103,7 @@ _KEPT_BYTES = {  # scales of scales are bytes; codes of IQ and TQ become one for
     QType.TQ1_0: 72,
     QType.TQ2_0: 72,
     QType.NVFP4: 37,
+    QType.FP8_GROUPS: 2,
 }
 _TYPES = {"int8": QType.INT8_ROWS, "q8_0": QType.Q8_0, "q4_0": QType.Q4_0, "mxfp4": QType.MXFP4}
 QUANTIZE_CHOICES = ("none", *_TYPES)

@@ -1,6 +1,7 @@
 """Reads safetensors models: a file, or a folder with config.json, one or many files, and perhaps an index.
 
-The only model knowledge here is gpt-oss's storage: experts as a tensor of 4-bit blocks beside a tensor of scales.
+The only model knowledge here is how weights of few bits are stored: gpt-oss's experts as a tensor of 4-bit blocks
+beside one of scales, and FP8 beside its scales (`formats/safetensors_fp8.py`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 from gristmill.formats.checkpoint import DAMAGED, Weight, bad_file, shown
 from gristmill.formats.mapped import MappedFile, release_weight
 from gristmill.formats.qtypes import QType
+from gristmill.formats.safetensors_fp8 import Fp8
 from gristmill.formats.safetensors_header import StoredTensor, read_header, read_json_file
 
 INDEX_NAME = "model.safetensors.index.json"
@@ -33,7 +35,8 @@ class SafetensorsCheckpoint:
     """A safetensors file or folder. metadata is config.json as parsed; a lone file without one has none.
 
     Experts stored as `NAME_blocks` and `NAME_scales` (or `NAME.blocks`, `NAME.scales`) appear as one MXFP4_SPLIT weight
-    NAME of shape (n_experts, rows, cols). `format` is 'gpt-oss' for OpenAI's original layout, else 'safetensors'.
+    NAME of shape (n_experts, rows, cols); FP8 has its scales with it. `format` is 'gpt-oss' for OpenAI's original
+    layout, else 'safetensors'.
     """
 
     def __init__(self, path: Path) -> None:
@@ -46,22 +49,28 @@ class SafetensorsCheckpoint:
         stored = _read_folder(path) if path.is_dir() else _read_file(path)
         self._files = list({tensor.file.path: tensor.file for tensor in stored.values()}.values())
         self._pairs = _find_pairs(stored)
-        halves = {half.name for pair in self._pairs.values() for half in pair}
-        self._tensors = {name: tensor for name, tensor in stored.items() if name not in halves}
+        self._fp8 = Fp8(stored, self.metadata)
+        parts = {half.name for pair in self._pairs.values() for half in pair} | self._fp8.beside
+        self._tensors = {name: tensor for name, tensor in stored.items() if name not in parts}
         self.format = "gpt-oss" if all(name in stored for name in _ORIGINAL_GPT_OSS_NAMES) else "safetensors"
 
     def names(self) -> Iterable[str]:
         return [*self._tensors, *self._pairs]
 
     def get(self, name: str) -> Weight:
-        """The tensor `name`. KeyError when there is none, ModelFormatError when its dtype is not F32, F16 or BF16."""
+        """The tensor `name`. KeyError when there is none, ModelFormatError when its dtype is none of F32, F16, BF16 and
+        F8_E4M3."""
         if name in self._pairs:
             return _join_pair(name, *self._pairs[name])
         tensor = self._tensors[name]
+        if tensor.dtype == "F8_E4M3":
+            return self._fp8.join(tensor)
         qtype = _QTYPES.get(tensor.dtype)
         if qtype is None:
             problem = f"has dtype {tensor.dtype}, which gristmill does not compute"
-            remedy = "save the model as F32, F16 or BF16; 4-bit experts need both blocks and scales as U8"
+            remedy = (
+                "save the model as F32, F16, BF16 or FP8 (F8_E4M3); 4-bit experts need both blocks and scales as U8"
+            )
             raise bad_file(tensor.file.path, f"tensor {shown(name)}", problem, remedy)
         data = tensor.file.view(tensor.offset, tensor.n_bytes, qtype.alignment)
         return Weight(name, data, qtype, tensor.shape)

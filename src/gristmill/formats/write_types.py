@@ -109,6 +109,8 @@ def _fitting(wanted: QType, cols: int) -> QType:
 
 def _as_it_is(stored: QType, cols: int) -> QType:
     """A type that GGUF has, with as little lost as possible."""
+    if stored is QType.FP8_GROUPS:
+        return QType.BF16
     return _fitting(QType.Q8_0, cols) if stored.scales_apart else stored
 
 

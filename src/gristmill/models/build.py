@@ -205,8 +205,8 @@ def kept_bytes(weight: Weight) -> int:
 
 
 def scale_bytes(weight: Weight) -> int:
-    """Bytes of the scales that lie apart from its rows; NVFP4's, one number for a matrix, are none."""
-    return 0 if weight.scales is None or weight.qtype is QType.NVFP4 else weight.scales.nbytes
+    """Bytes of the scales that are kept apart from its rows: of NVFP4 and FP8, none."""
+    return 0 if weight.scales is None or weight.qtype in (QType.NVFP4, QType.FP8_GROUPS) else weight.scales.nbytes
 
 
 def stored_bytes(weight: Weight) -> int:

@@ -27,7 +27,7 @@ class Layer:
     sinks: Array | None  # [H], gpt-oss
     o: Linear  # [d_model, H D]
     ffn_norm: Array  # [d_model]
-    router: Linear | None  # [E, d_model], gpt-oss
+    router: Linear | None  # [E, d_model], gpt-oss and Qwen3 with experts
     gate_up: Linear  # [2 d_ff, d_model], or [E, 2 d_ff, d_model]
     down: Linear  # [d_model, d_ff], or [E, d_model, d_ff]
 

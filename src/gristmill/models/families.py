@@ -290,11 +290,12 @@ class Tensors:
             if weight.qtype is not first.qtype:
                 problem = f"is {weight.qtype.label}, that of another expert {first.qtype.label}"
                 raise bad_file(self._checkpoint.path, f"tensor {weight.name!r}", problem, "save all in one type")
+        scales = None if first.scales is None else np.stack([w.scales for w in weights if w.scales is not None])
         data = np.empty(len(weights) * first.data.nbytes, np.uint8)
         for e, weight in enumerate(weights):
             data[e * first.data.nbytes :][: first.data.nbytes] = weight.data
             self._checkpoint.release(weight)
-        return replace(first, name=name, data=data, shape=(len(weights), rows, cols))
+        return replace(first, name=name, data=data, shape=(len(weights), rows, cols), scales=scales)
 
     def _is_float(self, name: str) -> bool:
         return name in self._there and self._checkpoint.get(name).qtype is not QType.MXFP4_SPLIT

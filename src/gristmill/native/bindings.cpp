@@ -66,20 +66,26 @@ Stored stored(const std::string& label, In<uint8_t, 1> data, int n_matrices, int
           "pack: q8_groups needs float32 scales that divide the elements");
     w.group = int(n / int64_t(scales->size()));
     check(w.group % kBlock == 0 && cols % kBlock == 0, "pack: q8_groups needs groups and columns in multiples of 32");
+  } else if (w.source == Source::FP8_GROUPS) {
+    check(scales && scales->dtype() == nb::dtype<float>() && scales->size() > 0 && n % int64_t(scales->size()) == 0 &&
+              cols % (n / int64_t(scales->size())) == 0,
+          "pack: fp8 needs float32 scales that divide the rows");
+    w.group = int(n / int64_t(scales->size()));
   } else if (w.source == Source::INT8_ROWS || w.source == Source::NVFP4) {
     check(scales && scales->dtype() == nb::dtype<float>() && int64_t(scales->size()) == int64_t(n_matrices) * stored_rows,
           "pack: int8 and nvfp4 need one float32 scale for each row");
   }
   if (quantize_to) {
-    check(w.source <= Source::BF16, "pack: only float types are quantized");
+    check(w.source <= Source::BF16 || w.source == Source::FP8_GROUPS, "pack: only float types are quantized");
     const std::string& to = *quantize_to;
     check(to == "int8" || to == "q8_0" || to == "q4_0" || to == "mxfp4", "pack: quantize_to must be int8, q8_0, q4_0 or mxfp4");
     w.quantize_to = to == "int8" ? Pack::Q8R : to == "q8_0" ? Pack::Q8_0 : to == "q4_0" ? Pack::Q4_0 : Pack::MXFP4;
   }
   if (shorter) {
     const std::string& to = *shorter;
-    check(w.source == Source::F32 ? to == "f32_24" : w.source <= Source::BF16 && (to == "bf16" || to == "bf16_12"),
-          "pack: shorter is f32_24 for f32, bf16 or bf16_12 for f16 and bf16");
+    const bool pairs = w.source <= Source::BF16 || w.source == Source::FP8_GROUPS;
+    check(w.source == Source::F32 ? to == "f32_24" : pairs && (to == "bf16" || to == "bf16_12"),
+          "pack: shorter is f32_24 for f32, bf16 or bf16_12 for f16, bf16 and fp8");
     w.shorter = to == "f32_24" ? Pack::F32_24 : to == "bf16" ? Pack::BF16 : Pack::BF16_12;
   }
   w.scales = scales ? scales->data() : nullptr;

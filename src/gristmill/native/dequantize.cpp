@@ -1,6 +1,8 @@
 #include "dequantize.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <stdexcept>
 
 #include "grids.h"
@@ -20,7 +22,7 @@ constexpr Info kInfo[] = {{"f32", 1, 4},      {"f16", 1, 2},     {"bf16", 1, 2},
                           {"iq2_xxs", 256, 66}, {"iq2_xs", 256, 74}, {"iq2_s", 256, 82}, {"iq3_xxs", 256, 98},
                           {"iq3_s", 256, 110}, {"tq1_0", 256, 54}, {"tq2_0", 256, 66}, {"iq4_nl", 32, 18},
                           {"iq4_xs", 256, 136}, {"q1_0", 128, 18}, {"q2_0", 64, 18}, {"mxfp4", 32, 17}, {"mxfp4_split", 32, 16},
-                          {"q8_groups", 1, 1}, {"int8", 1, 1}, {"nvfp4", 64, 36}};
+                          {"q8_groups", 1, 1}, {"int8", 1, 1}, {"nvfp4", 64, 36}, {"fp8", 1, 1}};
 
 uint16_t u16_at(const uint8_t* p) {
   uint16_t v;
@@ -207,6 +209,22 @@ void dequantize(Source source, const uint8_t* data, int64_t n, float* y) {
       case Source::MXFP4: block_table(data + 1, kMxfp4, e8m0_half(data[0]), y); break;
       default: throw std::invalid_argument("this type keeps its scales apart");
     }
+  }
+}
+
+// E4M3 without infinities: sign, 4 bits of exponent, 3 of mantissa, in the places of a float's, whose exponent is 120 more.
+static float of_e4m3(uint8_t code) {
+  const uint32_t magnitude = uint32_t(code & 0x7f) << 20, bits = magnitude | uint32_t(code & 0x80) << 24;
+  float value;
+  std::memcpy(&value, &bits, 4);
+  return magnitude == 0x7f << 20 ? NAN : value * 0x1p120f;
+}
+
+void dequantize_fp8(const uint8_t* data, const float* scales, int64_t group, int64_t first, int64_t n, float* out) {
+  for (int64_t i = 0; i < n;) {
+    const float scale = scales[(first + i) / group];
+    for (const int64_t end = std::min(n, (first + i) / group * group + group - first); i < end; i++)
+      out[i] = of_e4m3(data[i]) * scale;
   }
 }
 

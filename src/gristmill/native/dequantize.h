@@ -7,18 +7,21 @@ namespace gristmill {
 
 enum class Source : int {
   F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ1_S, IQ1_M, IQ2_XXS, IQ2_XS, IQ2_S,
-  IQ3_XXS, IQ3_S, TQ1_0, TQ2_0, IQ4_NL, IQ4_XS, Q1_0, Q2_0, MXFP4, MXFP4_SPLIT, Q8_GROUPS, INT8_ROWS, NVFP4
+  IQ3_XXS, IQ3_S, TQ1_0, TQ2_0, IQ4_NL, IQ4_XS, Q1_0, Q2_0, MXFP4, MXFP4_SPLIT, Q8_GROUPS, INT8_ROWS, NVFP4, FP8_GROUPS
 };
 
 // Throws std::invalid_argument for a label that gristmill.formats.qtypes does not define.
 Source source_of(const std::string& label);
 int source_block(Source source);        // elements a block
 int source_block_bytes(Source source);  // bytes a block
-bool scales_apart(Source source);       // MXFP4_SPLIT, Q8_GROUPS, INT8_ROWS and NVFP4
+bool scales_apart(Source source);       // MXFP4_SPLIT, Q8_GROUPS, INT8_ROWS, NVFP4 and FP8_GROUPS
 
 // Dequantizes n elements (a multiple of the block) exactly as ggml does. Not for types that keep their scales apart, but for
 // NVFP4 without the scales of its rows.
 void dequantize(Source source, const uint8_t* data, int64_t n, float* out);
+
+// n elements of FP8_GROUPS from `first` of the tensor on, which begin at data; each `group` of the tensor's share a scale.
+void dequantize_fp8(const uint8_t* data, const float* scales, int64_t group, int64_t first, int64_t n, float* out);
 
 // The 6-bit scale and minimum of sub-block j (0..7) of a Q4_K or Q5_K block.
 inline void k_scale_min(const uint8_t* scales, int j, uint8_t* scale, uint8_t* minimum) {

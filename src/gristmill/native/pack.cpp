@@ -52,19 +52,23 @@ class GroupReader {
         quantizes_(weight.quantize_to != Pack::kCount),
         widens_(weight.source == Source::F16 && (target == Pack::BF16 || target == Pack::BF16_12)),
         spells_(is_grid(weight.source)),
+        rounds_(weight.source == Source::FP8_GROUPS && !quantizes_),
         row_bytes_(row_bytes_of(weight.source)) {}
 
   // Row r of a matrix as it is stored. Also where to look for a row that is read soon, unless it is in a file.
   const uint8_t* stored(int matrix, int r) const { return w_.data + row_bytes_ * (first_element(matrix, r) / w_.cols); }
   bool in_file() const { return w_.file >= 0; }
   size_t row_bytes() const { return row_bytes_; }
-  bool rewrites() const { return quantizes_ || widens_ || spells_; }
+  bool rewrites() const { return quantizes_ || widens_ || spells_ || rounds_; }
   bool exact() const { return exact_; }  // whether bfloat16 has had all numbers of float16 that were read
 
   // rows[n_lanes] from row `first` on; zeros after the matrix's last one. They hold until the next call.
   void read(int matrix, int first, int n_lanes, StoredRow* rows) {
     int n = std::min(n_lanes, w_.rows - first);
-    size_t bytes = quantizes_ ? row_bytes_of(target_) : spells_ ? row_bytes_of(spelled(w_.source)) : row_bytes_;
+    size_t bytes = row_bytes_;
+    if (quantizes_) bytes = row_bytes_of(target_);
+    if (spells_) bytes = row_bytes_of(spelled(w_.source));
+    if (rounds_) bytes = row_bytes_of(Source::BF16);
     if (rewrites()) rewritten_.resize(bytes * kGroupRows);
     if (n < n_lanes) zeros_.resize(bytes);
     for (int i = 0; i < n; i++) blocks_[i] = stored(matrix, first + i);
@@ -77,16 +81,19 @@ class GroupReader {
       if (w_.source == Source::MXFP4_SPLIT) {
         rows[i].e8m0 = static_cast<const uint8_t*>(w_.scales) + rows[i].first_element / kBlock;
       } else if (w_.source == Source::Q8_GROUPS) {
-        rows[i].group_scales = static_cast<const float*>(w_.scales);
+        rows[i].group_scales = scales();
         rows[i].group = w_.group;
       } else if (w_.source == Source::INT8_ROWS || w_.source == Source::NVFP4) {
-        rows[i].scale = static_cast<const float*>(w_.scales)[rows[i].first_element / w_.cols];
+        rows[i].scale = scales()[rows[i].first_element / w_.cols];
       }
       uint8_t* rewritten = rewritten_.data() + bytes * i;
       if (quantizes_) {
         quantize(rows[i], rewritten);
       } else if (widens_) {
         exact_ &= kernels_.shortening->half_to_bf16(rows[i].blocks, w_.cols, rewritten);
+        rows[i].blocks = rewritten;
+      } else if (rounds_) {
+        kernels_.to_bf16(floats(rows[i]), w_.cols, reinterpret_cast<uint16_t*>(rewritten));
         rows[i].blocks = rewritten;
       } else if (spells_) {
         spell(w_.source, rows[i].blocks, w_.cols, rewritten);
@@ -115,24 +122,26 @@ class GroupReader {
     }
   }
 
+  const float* scales() const { return static_cast<const float*>(w_.scales); }
   size_t row_bytes_of(Source source) const { return size_t(w_.cols) / source_block(source) * source_block_bytes(source); }
 
   void quantize(StoredRow& row, uint8_t* to) {
-    const float* x = floats(row.blocks);
+    const float* x = floats(row);
     if (by_rows_) row.scale = kernels_.quantize_row(x, w_.cols, reinterpret_cast<int8_t*>(to));
     else quantize_row(target_, x, w_.cols, to, kernels_);
     row.blocks = to;
   }
 
-  const float* floats(const uint8_t* row) {
+  const float* floats(const StoredRow& row) {
     floats_.resize(w_.cols);
     switch (w_.source) {
-      case Source::F32: std::memcpy(floats_.data(), row, row_bytes_); break;
-      case Source::F16: kernels_.from_half(reinterpret_cast<const uint16_t*>(row), w_.cols, floats_.data()); break;
+      case Source::F32: std::memcpy(floats_.data(), row.blocks, row_bytes_); break;
+      case Source::F16: kernels_.from_half(reinterpret_cast<const uint16_t*>(row.blocks), w_.cols, floats_.data()); break;
+      case Source::FP8_GROUPS: dequantize_fp8(row.blocks, scales(), w_.group, row.first_element, w_.cols, floats_.data()); break;
       case Source::BF16:
         for (int i = 0; i < w_.cols; i++) {
           uint16_t v;
-          std::memcpy(&v, row + 2 * i, 2);
+          std::memcpy(&v, row.blocks + 2 * i, 2);
           floats_[i] = bf16_to_float(v);
         }
         break;
@@ -145,7 +154,7 @@ class GroupReader {
   const Kernels& kernels_;
   bool by_rows_;
   Source target_;  // what rows are quantized to
-  bool quantizes_, widens_, spells_, exact_ = true;
+  bool quantizes_, widens_, spells_, rounds_, exact_ = true;
   size_t row_bytes_;
   const uint8_t* blocks_[kGroupRows];
   std::vector<float> floats_;       // of a row
@@ -250,11 +259,18 @@ Pack kept_as(const SourceWeight& weight, const Kernels& kernels) {
   if (m.shortened() && weight.cols % with_code(m.pack, [](auto code) { return code.kColumns; })) return plain;
   const int64_t n_rows = int64_t(weight.n_matrices) * weight.stored_rows, looked_at = std::min(n_rows, int64_t(kRows));
   const size_t row_bytes = size_t(weight.cols) * source_block_bytes(weight.source);
-  std::vector<uint8_t> read(row_bytes), bf16(weight.source == Source::F16 ? row_bytes : 0);
+  std::vector<uint8_t> read(row_bytes), bf16(size_t(weight.cols) * 2);
+  std::vector<float> floats(weight.source == Source::FP8_GROUPS ? weight.cols : 0);
   int64_t n_patches = 0;
   for (int64_t i = 0; i < looked_at; i++) {
-    const uint8_t* row = read_bytes(weight, weight.data + row_bytes * size_t(i * n_rows / looked_at), row_bytes, read.data());
-    if (weight.source == Source::F16) {
+    const int64_t number = i * n_rows / looked_at;
+    const uint8_t* row = read_bytes(weight, weight.data + row_bytes * size_t(number), row_bytes, read.data());
+    if (weight.source == Source::FP8_GROUPS) {
+      const float* scales = static_cast<const float*>(weight.scales);
+      dequantize_fp8(row, scales, weight.group, number * weight.cols, weight.cols, floats.data());
+      kernels.to_bf16(floats.data(), weight.cols, reinterpret_cast<uint16_t*>(bf16.data()));
+      row = bf16.data();
+    } else if (weight.source == Source::F16) {
       if (!kernels.shortening->half_to_bf16(row, weight.cols, bf16.data())) return plain;
       row = bf16.data();
     }
@@ -271,7 +287,8 @@ Pack pack_of(const SourceWeight& w) {
   switch (w.source) {
     case Source::F32: return Pack::F32;
     case Source::F16: return w.widened ? Pack::BF16 : Pack::F16;
-    case Source::BF16: return Pack::BF16;
+    case Source::BF16:
+    case Source::FP8_GROUPS: return Pack::BF16;
     case Source::Q4_0: return Pack::Q4_0;
     case Source::Q4_1: return Pack::Q4_1;
     case Source::Q5_0: return Pack::Q5_0;

@@ -17,14 +17,14 @@ struct FileChangedError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// A weight as its file stores it. `scales` belongs to MXFP4_SPLIT (bytes), Q8_GROUPS, INT8_ROWS
+// A weight as its file stores it. `scales` belongs to MXFP4_SPLIT (bytes), Q8_GROUPS, FP8_GROUPS, INT8_ROWS
 // and NVFP4 (float32; of the last two a stored row has one scale).
 struct SourceWeight {
   Source source;
   int n_matrices, stored_rows, cols;
   const uint8_t* data;
   const void* scales;
-  int group;                 // Q8_GROUPS: elements a scale
+  int group;                 // Q8_GROUPS, FP8_GROUPS: elements a scale
   const int32_t* row_order;  // null, or [rows]: which stored row is row r
   int rows;
   Pack quantize_to = Pack::kCount;  // Q8R, Q8_0, Q4_0 or MXFP4 for floats, kCount for what it is

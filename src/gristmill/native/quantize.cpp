@@ -149,6 +149,9 @@ const float* floats_of_row(const SourceRows& x, int64_t row, float* to, const Ke
       for (int64_t i = 0; i < x.cols; i++)
         to[i] = float(int8_t(data[i])) * static_cast<const float*>(x.scales)[(first + i) / x.group];
       return to;
+    case Source::FP8_GROUPS:
+      dequantize_fp8(data, static_cast<const float*>(x.scales), x.group, first, x.cols, to);
+      return to;
     case Source::NVFP4:
       dequantize(x.source, data, x.cols, to);
       for (int64_t i = 0; i < x.cols; i++) to[i] *= static_cast<const float*>(x.scales)[(first + i) / x.group];

@@ -33,7 +33,7 @@ struct SourceRows {
   Source source;
   const uint8_t* data;
   const void* scales;  // of types that keep them apart, see SourceWeight
-  int64_t group;       // Q8_GROUPS: elements a scale
+  int64_t group;       // Q8_GROUPS, FP8_GROUPS: elements a scale
   int64_t cols;
 };
 

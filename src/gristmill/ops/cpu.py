@@ -29,6 +29,7 @@ _Native = Callable[[F32, F32 | None, Any, float], tuple[F32 | None, F32]]
 
 N_EXACT = 1 << 15
 N_AS_STORED = 1 << 16
+_SHORTER = {QType.F32: "f32_24", QType.F16: "bf16_12", QType.BF16: "bf16_12", QType.FP8_GROUPS: "bf16_12"}
 
 
 class CpuOps:
@@ -157,11 +158,11 @@ class CpuOps:
         """What its numbers are kept as if they fit it: in fewer bits, float32 rounded to 24, the others as they are."""
         if n_elements <= self._n_as_stored:
             return None
-        return {QType.F32: "f32_24", QType.F16: "bf16_12", QType.BF16: "bf16_12"}.get(weight.qtype)
+        return _SHORTER.get(weight.qtype)
 
     def _has_kernel(self, weight: Weight) -> bool:
         """Whether the weight is packed as it is rather than as float32."""
-        if weight.qtype.is_float:
+        if weight.qtype.is_float or weight.qtype is QType.FP8_GROUPS:
             return True
         if weight.qtype is QType.Q8_GROUPS and not _groups_fit(weight):
             return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -40,8 +41,8 @@ _KINDS = {
 
 
 def has_kernel(weight: Weight) -> bool:
-    """Whether the weight is kept as it is; otherwise as Q8_0, or as float32 where its groups of scales are odd."""
-    return weight.qtype.is_float or weight.qtype in _KINDS
+    """Whether the weight is kept as it is, or FP8 as bfloat16; others as Q8_0, odd groups of scales as float32."""
+    return weight.qtype.is_float or weight.qtype is QType.FP8_GROUPS or weight.qtype in _KINDS
 
 
 def matrix_of(
@@ -79,6 +80,7 @@ def matrix_of(
 
 def _alike(weights: Sequence[Weight], quantizer: RowQuantizer) -> Sequence[Weight]:
     """Of one type that has a kernel, but for floats that the device will make int8 of; or K types."""
+    weights = [weight if weight.qtype is not QType.FP8_GROUPS else _rounded(weight, quantizer) for weight in weights]
     weights = [weight if _groups_fit(weight) else _as_float(weight, QType.F32) for weight in weights]
     if all(weight.qtype in k_quants_layout.TYPES and weight.quantize_to is None for weight in weights):
         return weights
@@ -102,6 +104,10 @@ def _encoded(weight: Weight, target: QType, quantizer: RowQuantizer) -> Weight:
     if weight.qtype is target:
         return weight
     return Weight(weight.name, np.concatenate(list(quantizer.encode(weight, target))), target, weight.shape)
+
+
+def _rounded(weight: Weight, quantizer: RowQuantizer) -> Weight:
+    return replace(_encoded(weight, QType.BF16, quantizer), quantize_to=weight.quantize_to)
 
 
 def _as_float(weight: Weight, qtype: QType) -> Weight:
