@@ -12,6 +12,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from oracles.families import save
+from oracles.fp8_files import save_fp8
 from oracles.gpt_oss_files import save_hugging_face, save_original
 from oracles.oracle import Oracle
 from safetensors.torch import load_file, save_file
@@ -199,7 +200,17 @@ def test_experts_in_types_of_their_own_are_refused(qwen: Oracle, tmp_path: Path)
     name = "model.layers.1.mlp.experts.4.up_proj.weight"
     tensors = load_file(folder / "model.safetensors")
     save_file(tensors | {name: tensors[name].bfloat16()}, folder / "model.safetensors")
-    with pytest.raises(ModelFormatError, match=f"{name}.*is bf16, that of another expert f32"), LLM(folder):
+    with pytest.raises(ModelFormatError, match=f"{name}.*is bf16.*, that of another expert f32"), LLM(folder):
+        pass
+
+
+def test_experts_with_scales_of_their_own_kind_are_refused(tmp_path: Path) -> None:
+    folder = save_fp8("qwen3-moe-wide", tmp_path / "model", "blocks")[0].path
+    name = "model.layers.1.mlp.experts.4.up_proj.weight"
+    tensors = load_file(folder / "model.safetensors")
+    save_file(tensors | {f"{name}_scale_inv": torch.tensor(0.5)}, folder / "model.safetensors")
+    message = f"{name}.*is fp8 with scales.*, that of another expert fp8"
+    with pytest.raises(ModelFormatError, match=message), LLM(folder):
         pass
 
 

@@ -255,7 +255,13 @@ def _safetensors() -> list[Bad]:
             ),
             ("tensor 'x_blocks'", "'x'"),
         ),
-        ("a dtype not computed", make({"w": entry("F8_E4M3", [8], 0, 8)}, b"\0" * 8), ("'w'", "F8_E4M3", "BF16")),
+        ("a dtype not computed", make({"w": entry("F8_E5M2", [8], 0, 8)}, b"\0" * 8), ("'w'", "F8_E5M2", "BF16")),
+        ("FP8 without scales", make({"w": entry("F8_E4M3", [2, 4], 0, 8)}, b"\0" * 8), ("'w'", "'w_scale'", "BF16")),
+        (
+            "FP8 with too few scales",
+            make({"w": entry("F8_E4M3", [4, 2], 0, 8), "w_scale": entry("F32", [2], 8, 16)}, b"\0" * 16),
+            ("'w_scale'", "(2,)", "(4, 2)"),
+        ),
         ("scales alone", make({"w_scales": entry("U8", [8], 0, 8)}, b"\0" * 8), ("tensor 'w_scales'", "U8")),
     ]
     return [Bad(f"safetensors: {name}", "model.safetensors", content, words) for name, content, words in cases]

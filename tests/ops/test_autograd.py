@@ -27,7 +27,7 @@ from gristmill.ops.reference import ReferenceOps
 from gristmill.train.model import Model
 from gristmill.types import RopeConfig
 
-TRAINABLE = [name for name in CONFIGS if not name.startswith("gpt-oss")]
+TRAINABLE = [name for name in CONFIGS if not name.startswith(("gpt-oss", "qwen3-moe"))]
 N_SEQUENCES, LENGTH = 3, 48
 CPU = torch.device("cpu")
 

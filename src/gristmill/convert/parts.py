@@ -32,22 +32,24 @@ class Part:
 def list_parts(checkpoint: Checkpoint, config: ModelConfig, names: Names) -> list[Part]:
     """Every tensor of the model, under the names of `names`. ModelFormatError where one is missing, has another shape
     than the configuration says, or belongs to no such model."""
-    tensors = Tensors(checkpoint, config)
+    described, tensors = Tensors(checkpoint, config, copies=False), Tensors(checkpoint, config)
     layer = functools.lru_cache(maxsize=1)(functools.partial(_layer, tensors, config, names))
-    parts = [_part(names.embed, lambda: {names.embed: (tensors.embed().weight,)})]
+    parts = [_part(names.embed, (described.embed().weight,), lambda: {names.embed: (tensors.embed().weight,)})]
     for i in range(config.n_layers):
-        parts += [_part(name, functools.partial(layer, i)) for name in layer(i)]
-    parts.append(_part(names.norm, lambda: {names.norm: _vector(names.norm, tensors.norm())}))
+        found = _layer(described, config, names, i)
+        parts += [_part(name, weights, functools.partial(layer, i)) for name, weights in found.items()]
+    norm = _vector(names.norm, described.norm())
+    parts.append(_part(names.norm, norm, lambda: {names.norm: norm}))
     if not config.tied_head:
-        parts.append(_part(names.head, lambda: {names.head: (tensors.head().weight,)}))
-    if unused := tensors.unused():
+        parts.append(_part(names.head, (described.head().weight,), lambda: {names.head: (tensors.head().weight,)}))
+    if unused := described.unused():
         problem = f"holds {len(unused)} tensors that {config.arch} does not have, among them {unused[0]!r}"
         raise bad_file(checkpoint.path, "tensors", problem, "the configuration may name the wrong architecture")
     return parts
 
 
-def _part(name: str, group: Callable[[], dict[str, tuple[Weight, ...]]]) -> Part:
-    weights = group()[name]
+def _part(name: str, weights: tuple[Weight, ...], group: Callable[[], dict[str, tuple[Weight, ...]]]) -> Part:
+    """weights: perhaps without their numbers, which are in the group's."""
     shape = weights[0].shape
     if len(weights) > 1:
         shape = (*shape[:-2], len(weights) * shape[-2], shape[-1])

@@ -21,7 +21,6 @@ from gristmill.types import ModelConfig
 
 logger = logging.getLogger(__name__)
 Progress = Callable[[int, int], None]
-_Stack = Callable[[], list[Projection]]
 
 _BYTES_AT_ONCE = 8 << 20  # of the file: between two signs of progress, and in memory beside what is kept
 
@@ -50,24 +49,20 @@ def build(checkpoint: Checkpoint, ops: Ops, progress: Progress | None = None, qu
     return Decoder(config, embed, layers, norm, head)
 
 
-def _stacks(tensors: Tensors, config: ModelConfig) -> Iterator[tuple[_Stack, bool]]:
-    """What gives each matrix of the model, in the order in which `build` and `_with_matrices` take them, and whether it
-    is a dense one that may be quantized. Some are copies."""
-    yield partial(_one, tensors.embed), config.tied_head
+def _stacks(tensors: Tensors, config: ModelConfig) -> Iterator[tuple[list[Projection], bool]]:
+    """Every matrix of the model, in the order in which `build` and `_with_matrices` take them, and whether it is a
+    dense one that may be quantized; made only as they are asked for, since some are copies."""
+    yield [tensors.embed()], config.tied_head
     dense = config.moe is None
     for i in range(config.n_layers):
-        yield partial(tensors.qkv, i), True
-        yield partial(_one, tensors.o, i), True
+        yield tensors.qkv(i), True
+        yield [tensors.o(i)], True
         if config.moe is not None:
-            yield partial(_one, tensors.router, i), False
-        yield partial(tensors.gate_up, i), dense
-        yield partial(_one, tensors.down, i), dense
+            yield [tensors.router(i)], False
+        yield tensors.gate_up(i), dense
+        yield [tensors.down(i)], dense
     if not config.tied_head:
-        yield partial(_one, tensors.head), True
-
-
-def _one(get: Callable[..., Projection], *layer: int) -> list[Projection]:
-    return [get(*layer)]
+        yield [tensors.head()], True
 
 
 def _vectors_of_layer(tensors: Tensors, config: ModelConfig, ops: Ops, i: int) -> Callable[..., Layer]:
@@ -109,13 +104,12 @@ class _Loader:
         self._requantized: Counter[str] = Counter()
         self._kept: Counter[tuple[str, str]] = Counter()
 
-    def linears(self, stacks: Iterable[tuple[_Stack, bool]]) -> list[Linear]:
+    def linears(self, stacks: Iterable[tuple[list[Projection], bool]]) -> list[Linear]:
         """Handles of all stacks, in order. Small matrices go to the backend together: its threads share them out."""
         handles: list[Linear] = []
         waiting: list[list[Projection]] = []
         n_bytes = 0
-        for get, dense in stacks:
-            parts = get()
+        for parts, dense in stacks:
             if dense and self._quantize:
                 parts = [self._quantized(part, self._quantize) for part in parts]
             waiting.append(parts)
@@ -182,8 +176,8 @@ def bytes_as_loaded(checkpoint: Checkpoint, config: ModelConfig, target: QType |
     """
     changes: Counter[str] = Counter()
     if target is not None:
-        for get, dense in _stacks(Tensors(checkpoint, config), config):
-            for weight in (part.weight for part in get()) if dense else ():
+        for parts, dense in _stacks(Tensors(checkpoint, config, copies=False), config):
+            for weight in (part.weight for part in parts if dense):
                 quantized = quantize_at_load(weight, target)
                 if quantized.quantize_to is None or weight.n_elements <= n_exact:
                     continue

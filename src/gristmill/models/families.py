@@ -14,6 +14,7 @@ from gristmill.formats.qtypes import QType
 from gristmill.types import ModelConfig
 
 Order = NDArray[np.int32]
+_NO_DATA = np.empty(0, np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,10 +183,15 @@ class Projection:
 
 
 class Tensors:
-    """The decoder's weights by their role, whatever the file calls them; remembers which names it gave out."""
+    """The decoder's weights by their role, whatever the file calls them; remembers which names it gave out.
 
-    def __init__(self, checkpoint: Checkpoint, config: ModelConfig) -> None:
+    copies  whether weights that files lay in another way are copied; False, for who asks for names, types and shapes:
+            such have no numbers
+    """
+
+    def __init__(self, checkpoint: Checkpoint, config: ModelConfig, copies: bool = True) -> None:
         self._checkpoint = checkpoint
+        self._copies = copies
         self._config = config
         self._names = names_of(checkpoint, config)
         self._there = set(checkpoint.names())
@@ -273,7 +279,7 @@ class Tensors:
         if "{e}" in name:
             return Projection(self._stacked(name, rows, cols), None)
         if moe and self._names.experts_transposed and self._is_float(name):
-            weight = _transposed(self._get(name, (*outer, cols, rows)))
+            weight = self._transposed(self._get(name, (*outer, cols, rows)))
         else:
             weight = self._get(name, (*outer, rows, cols))
         bias_name = self._names.bias(name)
@@ -287,15 +293,27 @@ class Tensors:
         weights = [self._get(name.replace("{e}", str(e)), (rows, cols)) for e in range(self._config.moe.n_experts)]
         first = weights[0]
         for weight in weights:
-            if weight.qtype is not first.qtype:
-                problem = f"is {weight.qtype.label}, that of another expert {first.qtype.label}"
+            if weight.qtype is not first.qtype or np.shape(weight.scales) != np.shape(first.scales):
+                kinds = [f"{w.qtype.label} with scales {np.shape(w.scales)}" for w in (weight, first)]
+                problem = f"is {kinds[0]}, that of another expert {kinds[1]}"
                 raise bad_file(self._checkpoint.path, f"tensor {weight.name!r}", problem, "save all in one type")
+        if not self._copies:
+            return replace(first, name=name, data=_NO_DATA, shape=(len(weights), rows, cols), scales=None)
         scales = None if first.scales is None else np.stack([w.scales for w in weights if w.scales is not None])
         data = np.empty(len(weights) * first.data.nbytes, np.uint8)
         for e, weight in enumerate(weights):
             data[e * first.data.nbytes :][: first.data.nbytes] = weight.data
             self._checkpoint.release(weight)
         return replace(first, name=name, data=data, shape=(len(weights), rows, cols), scales=scales)
+
+    def _transposed(self, weight: Weight) -> Weight:
+        """[E, cols, rows] of plain floats as [E, rows, cols], copied."""
+        n, cols, rows = weight.shape
+        if not self._copies:
+            return replace(weight, data=_NO_DATA, shape=(n, rows, cols))
+        values = weight.data.reshape(n, cols, rows, weight.qtype.block_bytes)
+        data = np.ascontiguousarray(values.transpose(0, 2, 1, 3)).reshape(-1)
+        return replace(weight, data=data, shape=(n, rows, cols))
 
     def _is_float(self, name: str) -> bool:
         return name in self._there and self._checkpoint.get(name).qtype is not QType.MXFP4_SPLIT
@@ -325,11 +343,3 @@ def _halves(n_heads: int, head_dim: int) -> Order:
 def _take(projection: Projection, order: Order) -> Projection:
     bias = None if projection.bias is None else np.ascontiguousarray(projection.bias[..., order])
     return Projection(projection.weight.take_rows(order), bias)
-
-
-def _transposed(weight: Weight) -> Weight:
-    """[E, cols, rows] of plain floats as [E, rows, cols], copied."""
-    n, cols, rows = weight.shape
-    values = weight.data.reshape(n, cols, rows, weight.qtype.block_bytes)
-    data = np.ascontiguousarray(values.transpose(0, 2, 1, 3)).reshape(-1)
-    return replace(weight, data=data, shape=(n, rows, cols))

@@ -1,8 +1,6 @@
 #include "dequantize.h"
 
-#include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <stdexcept>
 
 #include "grids.h"
@@ -209,22 +207,6 @@ void dequantize(Source source, const uint8_t* data, int64_t n, float* y) {
       case Source::MXFP4: block_table(data + 1, kMxfp4, e8m0_half(data[0]), y); break;
       default: throw std::invalid_argument("this type keeps its scales apart");
     }
-  }
-}
-
-// E4M3 without infinities: sign, 4 bits of exponent, 3 of mantissa, in the places of a float's, whose exponent is 120 more.
-static float of_e4m3(uint8_t code) {
-  const uint32_t magnitude = uint32_t(code & 0x7f) << 20, bits = magnitude | uint32_t(code & 0x80) << 24;
-  float value;
-  std::memcpy(&value, &bits, 4);
-  return magnitude == 0x7f << 20 ? NAN : value * 0x1p120f;
-}
-
-void dequantize_fp8(const uint8_t* data, const float* scales, int64_t group, int64_t first, int64_t n, float* out) {
-  for (int64_t i = 0; i < n;) {
-    const float scale = scales[(first + i) / group];
-    for (const int64_t end = std::min(n, (first + i) / group * group + group - first); i < end; i++)
-      out[i] = of_e4m3(data[i]) * scale;
   }
 }
 

@@ -20,9 +20,6 @@ bool scales_apart(Source source);       // MXFP4_SPLIT, Q8_GROUPS, INT8_ROWS, NV
 // NVFP4 without the scales of its rows.
 void dequantize(Source source, const uint8_t* data, int64_t n, float* out);
 
-// n elements of FP8_GROUPS from `first` of the tensor on, which begin at data; each `group` of the tensor's share a scale.
-void dequantize_fp8(const uint8_t* data, const float* scales, int64_t group, int64_t first, int64_t n, float* out);
-
 // The 6-bit scale and minimum of sub-block j (0..7) of a Q4_K or Q5_K block.
 inline void k_scale_min(const uint8_t* scales, int j, uint8_t* scale, uint8_t* minimum) {
   if (j < 4) {

@@ -218,6 +218,16 @@ void from_half(const uint16_t* x, int n, float* y) {
   f_store_n(y + i, f_of_half(lanes), n - i);
 }
 
+// Sign, 4 bits of exponent, 3 of mantissa, in the places of a float's, whose exponent is 120 more.
+void from_fp8(const uint8_t* x, int n, float scale, float* y) {
+  for (int i = 0; i < n; i++) {
+    const uint32_t magnitude = uint32_t(x[i] & 0x7f) << 20, bits = magnitude | uint32_t(x[i] & 0x80) << 24;
+    float value;
+    std::memcpy(&value, &bits, 4);
+    y[i] = (magnitude == 0x7f << 20 ? NAN : value * 0x1p120f) * scale;
+  }
+}
+
 void rms_norm(const float* x, const float* more, float* total, const float* weight, int n, float eps, float* y) {
   F squares = f_zero();
   for_lanes(n, [&](int i, auto count) {
@@ -344,7 +354,7 @@ constexpr Kernels kKernels = {
      blocked_linear<TypeIq2>, blocked_linear<TypeIq1>, blocked_linear<TypeQ1_0>, blocked_linear<TypeQ2_0>,
      blocked_linear<TypeNvfp4>, blocked_linear<TypeQ8G>},
     quantize_tile, nullptr, quantize, quantize_row, quantize_q8_0, to_bf16, rms_norm, swiglu, add, scaled_add, rotate, argmax,
-    weigh, weight_at_least, to_half, from_half, 128, kBf16Dot ? 2 : 1,
+    weigh, weight_at_least, to_half, from_half, from_fp8, 128, kBf16Dot ? 2 : 1,
     attention_queries, attention_segment, attention_fold, attention_finish, &kPeaks, &kFits, &kShortening,
 };
 

@@ -329,6 +329,7 @@ struct Kernels {
   double (*weight_at_least)(const float* logits, const float* weights, int n, float bound, int64_t* count);
   void (*to_half)(const float* x, int n, uint16_t* y);
   void (*from_half)(const uint16_t* x, int n, float* y);
+  void (*from_fp8)(const uint8_t* x, int n, float scale, float* y);  // E4M3 without infinities, times scale
   int byte_zero;    // Matrix::zero
   int bf16_step;    // 2 where bfloat16 is multiplied in pairs, otherwise 1
   // Before the segments of some rows, in the same scratch memory (KvLayer::scratch_floats).

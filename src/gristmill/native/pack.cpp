@@ -137,7 +137,9 @@ class GroupReader {
     switch (w_.source) {
       case Source::F32: std::memcpy(floats_.data(), row.blocks, row_bytes_); break;
       case Source::F16: kernels_.from_half(reinterpret_cast<const uint16_t*>(row.blocks), w_.cols, floats_.data()); break;
-      case Source::FP8_GROUPS: dequantize_fp8(row.blocks, scales(), w_.group, row.first_element, w_.cols, floats_.data()); break;
+      case Source::FP8_GROUPS:
+        dequantize_fp8(row.blocks, scales(), w_.group, row.first_element, w_.cols, floats_.data(), kernels_);
+        break;
       case Source::BF16:
         for (int i = 0; i < w_.cols; i++) {
           uint16_t v;
@@ -267,7 +269,7 @@ Pack kept_as(const SourceWeight& weight, const Kernels& kernels) {
     const uint8_t* row = read_bytes(weight, weight.data + row_bytes * size_t(number), row_bytes, read.data());
     if (weight.source == Source::FP8_GROUPS) {
       const float* scales = static_cast<const float*>(weight.scales);
-      dequantize_fp8(row, scales, weight.group, number * weight.cols, weight.cols, floats.data());
+      dequantize_fp8(row, scales, weight.group, number * weight.cols, weight.cols, floats.data(), kernels);
       kernels.to_bf16(floats.data(), weight.cols, reinterpret_cast<uint16_t*>(bf16.data()));
       row = bf16.data();
     } else if (weight.source == Source::F16) {

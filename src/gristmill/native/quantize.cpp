@@ -150,7 +150,7 @@ const float* floats_of_row(const SourceRows& x, int64_t row, float* to, const Ke
         to[i] = float(int8_t(data[i])) * static_cast<const float*>(x.scales)[(first + i) / x.group];
       return to;
     case Source::FP8_GROUPS:
-      dequantize_fp8(data, static_cast<const float*>(x.scales), x.group, first, x.cols, to);
+      dequantize_fp8(data, static_cast<const float*>(x.scales), x.group, first, x.cols, to, kernels);
       return to;
     case Source::NVFP4:
       dequantize(x.source, data, x.cols, to);
@@ -188,6 +188,15 @@ float limit_of(Source target) {
 }
 
 }  // namespace
+
+void dequantize_fp8(const uint8_t* data, const float* scales, int64_t group, int64_t first, int64_t n, float* out,
+                    const Kernels& kernels) {
+  for (int64_t i = 0, end; i < n; i = end) {
+    const int64_t g = (first + i) / group;
+    end = std::min(n, (g + 1) * group - first);
+    kernels.from_fp8(data + i, int(end - i), scales[g], out + i);
+  }
+}
 
 void quantize_row(Source target, const float* x, int64_t n, uint8_t* out, const Kernels& kernels) {
   switch (target) {

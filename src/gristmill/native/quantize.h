@@ -37,6 +37,10 @@ struct SourceRows {
   int64_t cols;
 };
 
+// n elements of FP8_GROUPS from `first` of the tensor on, which begin at data; each `group` of the tensor's share a scale.
+void dequantize_fp8(const uint8_t* data, const float* scales, int64_t group, int64_t first, int64_t n, float* out,
+                    const Kernels& kernels);
+
 // Throws std::invalid_argument where nothing quantizes to `target` or rows of `cols` numbers have no whole blocks of it.
 void check_target(Source target, int64_t cols, int64_t group);
 
