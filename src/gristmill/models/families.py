@@ -293,9 +293,8 @@ class Tensors:
         weights = [self._get(name.replace("{e}", str(e)), (rows, cols)) for e in range(self._config.moe.n_experts)]
         first = weights[0]
         for weight in weights:
-            if weight.qtype is not first.qtype or np.shape(weight.scales) != np.shape(first.scales):
-                kinds = [f"{w.qtype.label} with scales {np.shape(w.scales)}" for w in (weight, first)]
-                problem = f"is {kinds[0]}, that of another expert {kinds[1]}"
+            if _kind(weight) != _kind(first):
+                problem = f"is {_kind(weight)}, that of another expert {_kind(first)}"
                 raise bad_file(self._checkpoint.path, f"tensor {weight.name!r}", problem, "save all in one type")
         if not self._copies:
             return replace(first, name=name, data=_NO_DATA, shape=(len(weights), rows, cols), scales=None)
@@ -327,6 +326,11 @@ class Tensors:
             problem = f"has shape {weight.shape}, the model's configuration asks for {shape}"
             raise bad_file(self._checkpoint.path, f"tensor {name!r}", problem)
         return weight
+
+
+def _kind(weight: Weight) -> str:
+    scales = "" if weight.scales is None else f" with scales {weight.scales.shape}"
+    return weight.qtype.label + scales
 
 
 def _is_idle(name: str, tied_head: bool) -> bool:
