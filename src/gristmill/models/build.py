@@ -11,6 +11,7 @@ from functools import partial
 import numpy as np
 
 from gristmill.formats.checkpoint import Checkpoint, Weight, bad_file
+from gristmill.formats.dequantize import dequantize
 from gristmill.formats.qtypes import QType
 from gristmill.formats.quantize import quantize_at_load
 from gristmill.models.decoder import Decoder, Layer
@@ -58,11 +59,18 @@ def _stacks(tensors: Tensors, config: ModelConfig) -> Iterator[tuple[list[Projec
         yield tensors.qkv(i), True
         yield [tensors.o(i)], True
         if config.moe is not None:
-            yield [tensors.router(i)], False
+            yield [_exact(tensors.router(i))], False
         yield tensors.gate_up(i), dense
         yield [tensors.down(i)], dense
     if not config.tied_head:
         yield [tensors.head()], True
+
+
+def _exact(router: Projection) -> Projection:
+    """In float32, which meets activations that are not rounded: a last bit may decide which experts compute."""
+    weight = router.weight
+    values = np.ascontiguousarray(dequantize(weight), "<f4")
+    return replace(router, weight=Weight(weight.name, values.reshape(-1).view(np.uint8), QType.F32, weight.shape))
 
 
 def _vectors_of_layer(tensors: Tensors, config: ModelConfig, ops: Ops, i: int) -> Callable[..., Layer]:
