@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import small_model
+import torch
 from gguf import GGMLQuantizationType as Type
 from numpy.typing import NDArray
 from oracles.families import save
@@ -124,6 +125,16 @@ def test_groups_of_llama2c_take_what_is_expected(tmp_path: Path, group_size: int
     path = tmp_path / "model.bin"
     save_llama2c(save("llama2c-wide", tmp_path / "model"), path, 2, group_size)
     assert_takes_what_is_expected(path)
+
+
+def test_experts_of_their_own_are_expected_as_they_are(tmp_path: Path) -> None:
+    """They are not quantized, though each is a matrix like those that are."""
+    path = save("qwen3-moe-wide", tmp_path / "model", dtype=torch.float16).path
+    model, checkpoint = decoder(path, "q8_0"), open_checkpoint(path)
+    layers = [w for layer in model.layers for w in (layer.qkv, layer.o, layer.gate_up, layer.down)]
+    whole = sum(w.n_bytes for w in (model.embed, model.head, *layers))
+    expected = bytes_to_expect(checkpoint, read_config(checkpoint), quantize_type("q8_0"))
+    assert expected == pytest.approx(whole, rel=0.02)
 
 
 def assert_takes_what_is_expected(path: Path) -> None:

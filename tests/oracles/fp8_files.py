@@ -7,7 +7,7 @@ tensors  one scale, `weight_scale`, beside those of activations (ModelOpt)
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +46,8 @@ def _spread(scales: torch.Tensor, shape: torch.Size, how: str) -> torch.Tensor:
 def save_fp8(name: str, folder: Path, how: str) -> tuple[Oracle, Path]:
     """The folder, and another, `folder`-bf16, that holds the very numbers rounded to bfloat16, which the oracle has."""
     plain = folder.with_name(folder.name + "-bf16")
-    for path in (folder, plain):
-        save(name, path, dtype=torch.bfloat16)
+    save(name, plain, dtype=torch.bfloat16)
+    shutil.copytree(plain, folder)
     tensors = load_file(plain / "model.safetensors")
     codes, rounded = dict[str, torch.Tensor](), dict[str, torch.Tensor]()
     for key, x in tensors.items():
@@ -73,17 +73,15 @@ def _merged(stored: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]) ->
     """Tensors of files as a model has them: experts stacked, gate above up, a tied head twice."""
     state = {key: x.float() for key, x in stored.items() if key in wanted}
     for key, like in wanted.items():
-        if key.endswith("mlp.experts.gate_up_proj"):
-            state[key] = _stack(
-                stored, key, len(like), lambda at: torch.cat([stored[f"{at}.{x}_proj.weight"] for x in ("gate", "up")])
-            )
-        elif key.endswith("mlp.experts.down_proj"):
-            state[key] = _stack(stored, key, len(like), lambda at: stored[f"{at}.down_proj.weight"])
-    if "lm_head.weight" not in state:
-        state["lm_head.weight"] = state["model.embed_tokens.weight"]
+        at, _, kind = key.rpartition(".")
+        if kind == "gate_up_proj":
+            gates, ups = (_experts(stored, at, f"{part}_proj", len(like)) for part in ("gate", "up"))
+            state[key] = torch.cat([gates, ups], dim=1)
+        elif kind == "down_proj":
+            state[key] = _experts(stored, at, kind, len(like))
+    state.setdefault("lm_head.weight", state["model.embed_tokens.weight"])
     return state
 
 
-def _stack(stored: dict[str, torch.Tensor], key: str, n: int, expert: Callable[[str], torch.Tensor]) -> torch.Tensor:
-    at = key.rsplit(".", 1)[0]
-    return torch.stack([expert(f"{at}.{e}").float() for e in range(n)])
+def _experts(stored: dict[str, torch.Tensor], at: str, kind: str, n: int) -> torch.Tensor:
+    return torch.stack([stored[f"{at}.{e}.{kind}.weight"].float() for e in range(n)])

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,9 +26,7 @@ def expert_tensors(job: Job, part: Part, qtype: QType) -> list[NewTensor | NewBy
     to be produced before the scales. ValueError for MXFP4 where cols is no multiple of 32."""
     n_experts, rows, cols = part.shape
     if "{e}" in part.name:
-        names = [part.name.replace("{e}", str(e)) for e in range(n_experts)]
-        each = [partial(_alone, job, part, e, qtype) for e in range(n_experts)]
-        return [NewTensor(name, qtype, (rows, cols), get) for name, get in zip(names, each, strict=True)]
+        return [job.tensor(_alone(part, e), qtype) for e in range(n_experts)]
     if qtype.is_float:
         return [NewTensor(part.name, qtype, (n_experts, cols, rows), lambda: _exchanged(job, part, qtype))]
     if cols % _SIZE:
@@ -59,11 +56,10 @@ def split_mxfp4(encoded: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[
     return codes, stored[:, 0].copy()
 
 
-def _alone(job: Job, part: Part, e: int, qtype: QType) -> Iterator[NDArray[np.uint8]]:
-    (weight,) = part.get()
-    for chunk in job.quantizer.encode(_expert(weight, e), qtype, job.leave):
-        job.types[qtype.label] += chunk.nbytes
-        yield chunk
+def _alone(part: Part, e: int) -> Part:
+    """Expert e of `part`, which is one weight."""
+    name = part.name.replace("{e}", str(e))
+    return Part(name, part.qtype, part.shape[1:], lambda: tuple(_expert(weight, e) for weight in part.get()))
 
 
 def _exchanged(job: Job, part: Part, qtype: QType) -> Iterator[NDArray[Any]]:

@@ -70,13 +70,10 @@ def _decode(qtype: QType, data: NDArray[np.uint8], scales: NDArray[Any] | None) 
         return data.view("<f2").astype(np.float32)
     if qtype is QType.BF16:
         return (data.view("<u2").astype(np.uint32) << 16).view(np.float32)
-    if qtype in (QType.Q8_GROUPS, QType.INT8_ROWS):
+    if qtype in (QType.Q8_GROUPS, QType.INT8_ROWS, QType.FP8_GROUPS):
         assert scales is not None, "their scales are kept apart"
-        return (data.view(np.int8).reshape(len(scales), -1) * scales.astype(np.float32)[:, None]).reshape(-1)
-    if qtype is QType.FP8_GROUPS:
-        assert scales is not None, "its scales are kept apart"
-        of_groups: NDArray[np.float32] = E4M3[data].reshape(scales.size, -1) * scales.reshape(-1, 1)
-        return of_groups.reshape(-1)
+        numbers = E4M3[data] if qtype is QType.FP8_GROUPS else data.view(np.int8)
+        return (numbers.reshape(scales.size, -1) * scales.astype(np.float32).reshape(-1, 1)).reshape(-1)
     blocks = data.reshape(-1, qtype.block_bytes)
     values = np.empty((len(blocks), qtype.block_size), dtype=np.float32)
     step = _CHUNK_ELEMENTS // qtype.block_size

@@ -68,6 +68,11 @@ class QType(Enum):
         return self in (QType.F32, QType.F16, QType.BF16)
 
     @property
+    def kept_as_float(self) -> bool:
+        """Whether backends keep it as floats, FP8 as bfloat16, and may quantize it while it is loaded."""
+        return self.is_float or self is QType.FP8_GROUPS
+
+    @property
     def scales_apart(self) -> bool:
         """Whether a Weight of it has `scales`."""
         return self in (QType.NVFP4, QType.MXFP4_SPLIT, QType.Q8_GROUPS, QType.FP8_GROUPS, QType.INT8_ROWS)

@@ -20,7 +20,7 @@ _BLOCK_SIZE = 32
 def quantize_at_load(weight: Weight, target: QType) -> Weight:
     """`weight` to be kept as `target` (INT8_ROWS, Q8_0, Q4_0 or MXFP4) by a backend. The same weight where that is not
     possible: it is quantized already, or its rows are not a multiple of 32 long."""
-    if not (weight.qtype.is_float or weight.qtype is QType.FP8_GROUPS) or weight.shape[-1] % _BLOCK_SIZE:
+    if not weight.qtype.kept_as_float or weight.shape[-1] % _BLOCK_SIZE:
         return weight
     return replace(weight, quantize_to=target)
 

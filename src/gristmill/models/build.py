@@ -15,7 +15,7 @@ from gristmill.formats.dequantize import dequantize
 from gristmill.formats.qtypes import QType
 from gristmill.formats.quantize import quantize_at_load
 from gristmill.models.decoder import Decoder, Layer
-from gristmill.models.families import Projection, Tensors, names_of
+from gristmill.models.families import Projection, Tensors
 from gristmill.models.hyperparameters import read_config
 from gristmill.ops.interface import Array, Linear, Ops
 from gristmill.types import ModelConfig
@@ -166,15 +166,7 @@ class _Loader:
 
 def bytes_to_expect(checkpoint: Checkpoint, config: ModelConfig, quantize: QType | None = None) -> int:
     """For `Ops.expect`: what all tensors take as they are kept."""
-    embed = None if config.tied_head else names_of(checkpoint, config).embed
-
-    def size(name: str) -> int:
-        weight = checkpoint.get(name)
-        if quantize and len(weight.shape) == 2 and name != embed and ".experts." not in name:
-            weight = quantize_at_load(weight, quantize)
-        return kept_bytes(weight) + scale_bytes(weight)
-
-    return sum(size(name) for name in checkpoint.names())
+    return sum(bytes_as_loaded(checkpoint, config, quantize, 0).values())
 
 
 def bytes_as_loaded(checkpoint: Checkpoint, config: ModelConfig, target: QType | None, n_exact: int) -> dict[str, int]:

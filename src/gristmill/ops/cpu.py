@@ -162,7 +162,7 @@ class CpuOps:
 
     def _has_kernel(self, weight: Weight) -> bool:
         """Whether the weight is packed as it is rather than as float32."""
-        if weight.qtype.is_float or weight.qtype is QType.FP8_GROUPS:
+        if weight.qtype.kept_as_float:
             return True
         if weight.qtype is QType.Q8_GROUPS and not _groups_fit(weight):
             return False

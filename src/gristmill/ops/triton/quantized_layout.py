@@ -42,7 +42,7 @@ _KINDS = {
 
 def has_kernel(weight: Weight) -> bool:
     """Whether the weight is kept as it is, or FP8 as bfloat16; others as Q8_0, odd groups of scales as float32."""
-    return weight.qtype.is_float or weight.qtype is QType.FP8_GROUPS or weight.qtype in _KINDS
+    return weight.qtype.kept_as_float or weight.qtype in _KINDS
 
 
 def matrix_of(
