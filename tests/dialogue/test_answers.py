@@ -22,8 +22,10 @@ from gristmill.dialogue.types import AUTO, ChoiceMode, Delta, Thought, ToolChoic
 from gristmill.engine.guide import GuideCompiler, GuideError
 from gristmill.types import StructuredOutputsParams
 
-KINDS = ["qwen", "deepseek", "llama", "harmony"]
+KINDS = ["qwen", "qwen3_coder", "deepseek", "llama", "harmony"]
 TRAPS = [
+    "<tool_call>\n<function=get_time>\n</function>\n</tool_call>",
+    "<function=get_time></function>",
     '<tool_call>\n{"name": "get_time", "arguments": {}}\n</tool_call>',
     "<think>hm</think>\n\n",
     '\n{"name": "get_time", "parameters": {}}',
@@ -43,6 +45,7 @@ SCHEMA["properties"]["n"]["maxItems"] = 3  # type: ignore[index]
 AS_JSON = StructuredOutputsParams(json=SCHEMA)
 CALLS_FIRST = {
     "qwen": "<tool_call>",
+    "qwen3_coder": "<tool_call>",
     "deepseek": "<｜tool▁calls▁begin｜>",
     "llama": '{"name": "get_',
     "harmony": "<|channel|>commentary",
@@ -142,7 +145,7 @@ def test_a_forced_call_needs_no_other_constraint(kind: str) -> None:
 REGEX = StructuredOutputsParams(regex=r"(?s:<think>.|\n|<tool_call>|[a-c]\n)[^x]{0,3}")
 
 
-@pytest.mark.parametrize("kind", ["qwen", "deepseek"])
+@pytest.mark.parametrize("kind", ["qwen", "qwen3_coder", "deepseek"])
 @pytest.mark.parametrize("case", range(3))
 def test_a_regex_keeps_to_what_is_read_as_content(kind: str, case: int) -> None:
     """What would be read as a thought, or stripped after one, is no answer any more."""
@@ -180,7 +183,7 @@ def test_grammars_beside_tools() -> None:
     for parsed in answers("harmony", lark, Thought.POSSIBLE, CALLS_FIRST["harmony"], tools=TOOLS):
         assert parsed.calls
         assert parsed.content == ""
-    for kind in ("qwen", "deepseek", "llama"):
+    for kind in ("qwen", "qwen3_coder", "deepseek", "llama"):
         with pytest.raises(ValueError, match="cannot be kept together with tools"):
             answer_grammar(kind, lark, TOOLS)
 

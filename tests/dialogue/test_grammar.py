@@ -31,6 +31,7 @@ TOOLS = (Tool("get_weather", "", CITY), Tool("get_time"))
 REQUIRED, NAMED = ToolChoice(ChoiceMode.REQUIRED), ToolChoice(ChoiceMode.NAMED, "get_time")
 SPECIAL = {
     "qwen": ["<|im_end|>", "<think>", "</think>", "<tool_call>", "</tool_call>"],
+    "qwen3_coder": ["<|im_end|>", "<think>", "</think>", "<tool_call>", "</tool_call>"],
     "deepseek": ["<｜end▁of▁sentence｜>", "<think>", "</think>", CALL, CALLS, SEP, END_CALL, END_CALLS],
     "llama": ["<|eot_id|>", "<|python_tag|>"],
     "harmony": list(TEXTS.values()),
@@ -41,6 +42,7 @@ THOUGHTS = {
     "llama": "",
     "harmony": "",
 }
+THOUGHTS["qwen3_coder"] = THOUGHTS["qwen"]
 THOUGHTS["harmony"] = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"
 
 
@@ -93,8 +95,8 @@ def test_forced_answers_are_calls(kind: str, n_special: int, thinks: bool) -> No
         )
         for seed in range(6):
             if not thinks:  # the walk would think at random, and not come to an end
-                first = {"qwen": "<tool_call>", "deepseek": CALLS, "llama": "{", "harmony": "<|channel|>commentary"}
-                beginning = tokenizer.encode_all(first[kind])
+                first = {"deepseek": CALLS, "llama": "{", "harmony": "<|channel|>commentary"}
+                beginning = tokenizer.encode_all(first.get(kind, "<tool_call>"))
             ids = walk(compiler, grammar, beginning, tokenizer.eos_ids, tokenizer.vocab_size, seed)
             reader = DialogueReader(tokenizer, make_parser(kind, tools=TOOLS, tool_choice=choice, **options))
             deltas: list[Delta] = []
@@ -111,7 +113,7 @@ def llm(tmp_path_factory: pytest.TempPathFactory) -> LLM:
     return LLM(small_model.write(tmp_path_factory.mktemp("model"), context=1024), threads=1)
 
 
-@pytest.mark.parametrize("kind", ["qwen", "deepseek", "llama"])
+@pytest.mark.parametrize("kind", ["qwen", "qwen3_coder", "deepseek", "llama"])
 def test_a_model_is_forced_to_call(llm: LLM, kind: str) -> None:
     """Through the engine. A thought of a random model does not end, so some answers are cut short."""
     grammar = answer_grammar(kind, None, TOOLS, REQUIRED, parallel=False, special_tokens=llm.tokenizer.special_ids)

@@ -36,7 +36,14 @@ def llama(name: str, arguments: str) -> str:
     return f'{{"name": "{name}", "parameters": {arguments}}}'
 
 
-CALL = {"qwen": hermes, "deepseek": deepseek, "llama": llama}
+def qwen3_coder(name: str, arguments: str) -> str:
+    """As its template writes calls, but for values that are no texts."""
+    written = "".join(f"<parameter={key}>\n{value}\n</parameter>\n" for key, value in json.loads(arguments).items())
+    return f"<tool_call>\n<function={name}>\n{written}</function>\n</tool_call>"
+
+
+IN_JSON = {"qwen": hermes, "deepseek": deepseek, "llama": llama}
+CALL = {**IN_JSON, "qwen3_coder": qwen3_coder}
 """kind, text, whether it starts in a thought, (reasoning, content, calls)"""
 GOLDEN: dict[str, tuple[str, str, bool, tuple[str, str, list[tuple[str, str]]]]] = {
     "qwen, thought and text": (
@@ -294,7 +301,7 @@ def test_tool_choice(kind: str) -> None:
     assert alone.content == second
 
 
-@pytest.mark.parametrize("kind", CALL)
+@pytest.mark.parametrize("kind", IN_JSON)
 def test_arguments_stream(kind: str) -> None:
     """The call is there when its first argument is, and arguments come as they are written."""
     text = CALL[kind]("get_weather", PARIS)
@@ -313,7 +320,7 @@ def test_arguments_stream(kind: str) -> None:
 
 
 def test_what_can_be_no_mark_is_not_held_back() -> None:
-    for kind in ("qwen", "deepseek", "llama", "plain"):
+    for kind in ("qwen", "qwen3_coder", "deepseek", "llama", "plain"):
         parser = make_parser(kind, tools=TOOLS)
         for text in ("a", "<b", "{", '{"k', "`x`"):
             assert (
@@ -355,6 +362,18 @@ OPENINGS["qwen"] += [
     '<tool_call>{"a":[',
     '<tool_call>{"arguments":"\\',
     '<tool_call>{"name":"get_time","arguments":{"a":',
+]
+OPENINGS["qwen3_coder"] = [
+    "<tool_call>",
+    "<function=",
+    "<function=get_time>",
+    "<function=get_time> ",
+    "<function=get_weather><parameter=",
+    "<function=get_weather><parameter=city>",
+    "<function=get_weather><parameter=city></parameter>",
+    "<function=get_weather><parameter=city></parameter> ",
+    "<function=get_weather><parameter=city></function> ",
+    "<function=get_weather><parameter=city></parameter></function> ",
 ]
 OPENINGS["llama"] += ['{"parameters":{"a":', '<|python_tag|>get_time.call(a="', "<|python_tag|>get_time.call(a=1,"]
 
@@ -415,9 +434,10 @@ MARKS += [
     "[",
     "]",
 ]
+MARKS += ["<function=", "get_weather>", "<parameter=", "city>", "</parameter>", "</function>"]
 MARKS += ['{"name": "get_time"', "get_time.call(", "a=1", ")", "1", "-", "e", "null", "\\u12", '"{}"', "é", "\x00"]
 ANSWERS = st.lists(st.sampled_from(MARKS) | st.text(max_size=3), max_size=24)
-KINDS = st.sampled_from(["qwen", "deepseek", "llama", "plain"])
+KINDS = st.sampled_from(["qwen", "qwen3_coder", "deepseek", "llama", "plain"])
 
 
 @settings(max_examples=1500, deadline=None)
@@ -432,7 +452,7 @@ def test_random_answers(kind: str, pieces: list[str], thinking: bool, parallel: 
     reasoning, content, calls = parsed
     assert all(name in ("get_weather", "get_time") for name, _ in calls)
     kept = reasoning + content + "".join(a for _, a in calls)
-    if '"' not in text:  # strings may be keys and values that a call does not have
+    if '"' not in text and "<parameter=" not in text:  # what may be keys and values that a call does not have
         assert kept.count("x") == text.count("x")
     if (
         not calls
@@ -441,12 +461,12 @@ def test_random_answers(kind: str, pieces: list[str], thinking: bool, parallel: 
         and "</think>" not in text
         and "<|python_tag|>" not in text
     ):
-        assert content == ("" if thinking and kind in ("qwen", "deepseek") else text)
+        assert content == ("" if thinking and kind in ("qwen", "qwen3_coder", "deepseek") else text)
 
 
 @settings(max_examples=500, deadline=None)
 @given(
-    st.sampled_from(sorted(CALL)),
+    st.sampled_from(sorted(IN_JSON)),
     st.dictionaries(
         st.text(),
         st.recursive(
@@ -464,11 +484,11 @@ def test_arguments_come_out_as_they_were_written(
     kind: str, arguments: dict[str, Any], ascii_only: bool, indent: int | None, step: int
 ) -> None:
     written = json.dumps(arguments, ensure_ascii=ascii_only, indent=indent)
-    text = CALL[kind]("get_weather", written)
+    text = IN_JSON[kind]("get_weather", written)
     pieces = [text[i : i + step] for i in range(0, len(text), step)]
     assert tuple_of(parse(kind, pieces)) == ("", "", [("get_weather", written)])
     if kind == "qwen":
-        assert tuple_of(parse(kind, CALL[kind]("get_weather", json.dumps(written)))) == (
+        assert tuple_of(parse(kind, IN_JSON[kind]("get_weather", json.dumps(written)))) == (
             "",
             "",
             [("get_weather", written)],

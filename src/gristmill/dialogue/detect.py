@@ -10,6 +10,7 @@ from gristmill.dialogue.types import Kind
 _IN_TEMPLATES: Final = (
     (("<|channel|>", "<|message|>"), Kind.HARMONY),
     (("<｜tool▁call▁begin｜>",), Kind.DEEPSEEK),
+    (("<tool_call>", "<function=", "<parameter="), Kind.QWEN3_CODER),
     (("<tool_call>",), Kind.QWEN),
     (("<|start_header_id|>",), Kind.LLAMA),
     (("<｜Assistant｜>",), Kind.DEEPSEEK),

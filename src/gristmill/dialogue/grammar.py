@@ -9,10 +9,17 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gristmill.dialogue import deepseek, harmony, qwen, tagged
+from gristmill.dialogue import deepseek, harmony, qwen, qwen3_coder, tagged
+from gristmill.dialogue.parameter_rules import parameter_rules
 from gristmill.dialogue.types import AUTO, ChoiceMode, Kind, Thought, Tool, ToolChoice
 from gristmill.types import Frame, StructuredOutputsParams
 
+_OPENINGS = {
+    Kind.QWEN: qwen.HermesSyntax.openings,
+    Kind.QWEN3_CODER: qwen3_coder.Qwen3CoderSyntax.openings,
+    Kind.DEEPSEEK: deepseek.DeepSeekSyntax.openings,
+}
+"""Of calls, where answers may begin with a thought in tags."""
 _HARMONY = harmony.TEXTS
 _LINE = "\n"
 _NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
@@ -40,8 +47,8 @@ def answer_grammar(
     tool_choice     REQUIRED or NAMED: an answer calls, and `answer` has no say. A NAMED function is called once
     parallel        one call or more; False: one. Harmony's answers end with the first
     special_tokens  texts of the vocabulary's special tokens (`Tokenizer.special_ids`): such marks are no text
-    Raises ValueError for tools that are missing, for PLAIN, which has no calls, and for a Lark grammar beside tools
-    but in Harmony.
+    Raises ValueError for tools that are missing, for PLAIN, which has no calls, for a Lark grammar beside tools but
+    in Harmony, and for a schema that a format cannot keep to (`parameter_rules`).
     Schemas are checked where the grammar is compiled.
     """
     kind = Kind(kind)
@@ -70,9 +77,9 @@ def answer_grammar(
 
 def _not_answer(kind: Kind, calls: bool, thought: Thought) -> str | None:
     """What a parser would take for a thought or a call, and line ends that it leaves out after a thought."""
-    if kind not in (Kind.QWEN, Kind.DEEPSEEK):
+    if kind not in _OPENINGS:
         return None
-    openings = {Kind.QWEN: (qwen.OPEN,), Kind.DEEPSEEK: (deepseek.CALLS, deepseek.CALL)}[kind] if calls else ()
+    openings = _OPENINGS[kind] if calls else ()
     marks = (*openings, *(() if thought is Thought.OPEN else (tagged.THINK,)))
     found = [r"[ \t\r\n]*(?:" + "|".join(map(re.escape, marks)) + ")"] if marks else []
     found += [] if thought is Thought.NONE else [r"[\r\n]"]
@@ -90,10 +97,12 @@ class _Writer:
 
     def write(self, kind: Kind, ends: str) -> str:
         """ends: what may follow the thought, "calls" among it or not."""
-        thoughts = kind in (Kind.QWEN, Kind.DEEPSEEK) and self._thought is not Thought.NONE
+        thoughts = kind in _OPENINGS and self._thought is not Thought.NONE
         match kind:
             case Kind.QWEN:
                 rules = self._qwen()
+            case Kind.QWEN3_CODER:
+                rules = self._qwen3_coder()
             case Kind.DEEPSEEK:
                 rules = self._deepseek()
             case Kind.LLAMA:
@@ -111,6 +120,12 @@ class _Writer:
         names = self._names('\n{"name": "', '", "arguments": ', "}\n")
         call = f"call: {self._mark(qwen.OPEN)} ({names}) {self._mark(qwen.CLOSE)}"
         return [f"calls: {self._calls(_LINE)}", call, *self._arguments()]
+
+    def _qwen3_coder(self) -> list[str]:
+        names = self._names(f"\n{qwen3_coder.FUNCTION}", ">\n", f"{qwen3_coder.END_FUNCTION}\n")
+        call = f"call: {self._mark(qwen.OPEN)} ({names}) {self._mark(qwen.CLOSE)}"
+        arguments = [rule for i, tool in enumerate(self._tools) for rule in parameter_rules(f"args_{i}", tool)]
+        return [f"calls: {self._calls(_LINE)}", call, *arguments]
 
     def _deepseek(self) -> list[str]:
         begin = " ".join([self._mark(deepseek.CALL), '"function"', self._mark(deepseek.SEP)])

@@ -10,6 +10,7 @@ from gristmill.dialogue.llama import LlamaParser
 from gristmill.dialogue.output import Answer, new_call_id
 from gristmill.dialogue.plain import PlainParser
 from gristmill.dialogue.qwen import HermesSyntax
+from gristmill.dialogue.qwen3_coder import Qwen3CoderSyntax
 from gristmill.dialogue.tagged import TaggedParser
 from gristmill.dialogue.tools import callable_names
 from gristmill.dialogue.types import AUTO, Kind, Parser, Tool, ToolChoice
@@ -40,6 +41,8 @@ def make_parser(
     match Kind(kind):
         case Kind.QWEN:
             return TaggedParser(answer, HermesSyntax(answer), **how)
+        case Kind.QWEN3_CODER:
+            return TaggedParser(answer, Qwen3CoderSyntax(answer, tools), **how)
         case Kind.DEEPSEEK:
             return TaggedParser(answer, DeepSeekSyntax(answer), **how)
         case Kind.LLAMA:

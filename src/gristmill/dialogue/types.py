@@ -13,6 +13,7 @@ class Kind(StrEnum):
 
     PLAIN = "plain"
     QWEN = "qwen"
+    QWEN3_CODER = "qwen3_coder"
     DEEPSEEK = "deepseek"
     LLAMA = "llama"
     HARMONY = "harmony"

@@ -1,0 +1,128 @@
+"""A call's parameters as texts of their own: the JSON that each stands for, by its schema. It knows no marks."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+_LONGEST_LITERAL: Final = 65536  # characters of what may be Python's notation and is no JSON
+_NULL: Final = (None, "null")
+_SPELLED: Final = {"true": (True, "boolean"), "false": (False, "boolean"), "null": _NULL, "none": _NULL}
+
+
+def schema_of(parameters: Mapping[str, Any] | None, name: str) -> Any:
+    """The schema of a parameter; {} where there is none."""
+    properties = (parameters or {}).get("properties")
+    return properties.get(name, {}) if isinstance(properties, Mapping) else {}
+
+
+def resolved(schema: Any, root: Mapping[str, Any] | None) -> Any:
+    """The schema that a reference into `root` stands for; {} where it leads nowhere."""
+    seen: set[str] = set()
+    while isinstance(schema, Mapping) and isinstance(reference := schema.get("$ref"), str):
+        if reference in seen or not reference.startswith("#"):
+            return {}
+        seen.add(reference)
+        schema = root
+        for part in reference[1:].split("/")[1:]:
+            part = part.replace("~1", "/").replace("~0", "~")
+            schema = schema.get(part) if isinstance(schema, Mapping) else None
+    return schema if isinstance(schema, Mapping) else {}
+
+
+def types_of(schema: Any, root: Mapping[str, Any] | None, depth: int = 16) -> frozenset[str]:
+    """JSON's names of the types that a schema allows; none where it doesn't say."""
+    schema = resolved(schema, root)
+    declared = schema.get("type")
+    if isinstance(declared, str):
+        return frozenset([declared])
+    if isinstance(declared, Sequence):
+        return frozenset(name for name in declared if isinstance(name, str))
+    if isinstance(values := schema.get("enum"), Sequence):
+        return frozenset(map(_type_of, values))
+    if "const" in schema:
+        return frozenset([_type_of(schema["const"])])
+    for key in ("anyOf", "oneOf", "allOf"):
+        if depth and isinstance(parts := schema.get(key), Sequence):
+            found = [types_of(part, root, depth - 1) for part in parts]
+            if key == "allOf":
+                found = [types for types in found if types][:1]
+            return frozenset().union(*found) if all(found) else frozenset()
+    return frozenset()
+
+
+def is_text(types: frozenset[str]) -> bool:
+    """Whether a parameter of these types is a string to the letter."""
+    return not types or types == {"string"}
+
+
+def json_of(text: str, types: frozenset[str]) -> str:
+    """The JSON of a parameter that was written as `text`: a string, or a value of one of its types where the text is
+    one, as JSON or as Python writes it. What is of none of its types stays what it is: JSON, or else a string.
+    """
+    if is_text(types):
+        return quote(text)
+    bare = text.strip()
+    if bare.lower() in _SPELLED:
+        value, name = _SPELLED[bare.lower()]
+        return json.dumps(value) if name in types or "string" not in types else quote(text)
+    try:
+        value, written = json.loads(bare, parse_constant=_refuse), bare
+    except (ValueError, RecursionError):
+        value, written = _literal(bare)
+    if isinstance(value, str) and types <= {"object", "array"} and (inner := _literal(value))[1]:
+        value, written = inner
+    if written and ("string" not in types or _is_of(value, types)):
+        return written
+    return quote(text)
+
+
+def quote(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _literal(text: str) -> tuple[Any, str]:
+    """A list or an object with line ends in its strings or in Python's notation, and its JSON; "" for anything else."""
+    if text[:1] not in ("[", "{") or len(text) > _LONGEST_LITERAL:
+        return None, ""
+    for read in (_loosely, ast.literal_eval):
+        try:
+            value = read(text)
+            return value, json.dumps(value, ensure_ascii=False, allow_nan=False)
+        except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+            pass
+    return None, ""
+
+
+def _loosely(text: str) -> Any:
+    return json.loads(text, strict=False)
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(constant)
+
+
+def _type_of(value: Any) -> str:
+    match value:
+        case bool():
+            return "boolean"
+        case None:
+            return "null"
+        case str():
+            return "string"
+        case int():
+            return "integer"
+        case float():
+            return "number"
+        case Mapping():
+            return "object"
+        case _:
+            return "array"
+
+
+def _is_of(value: Any, types: frozenset[str]) -> bool:
+    name = _type_of(value)
+    whole = isinstance(value, float) and value.is_integer()
+    return name in types or (name == "integer" and "number" in types) or (whole and "integer" in types)
