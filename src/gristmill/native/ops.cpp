@@ -261,7 +261,8 @@ void Ops::run_gated(float limit) {
     thread_local std::vector<Column> columns;
     thread_local std::vector<uint8_t> memory[2];
     const int d_ff = t.w->parts[0]->matrix.rows, most = std::min(b.n, columns_before_swiglu());
-    const int step = std::max(kFloats / most / kLanes / kGroup, 1) * kGroup, stride = step * kLanes + kBeside;
+    const bool packed = t.w->parts[0]->packed(t.matrix) && t.w->parts[1]->packed(t.matrix);
+    const int step = packed ? std::max(kFloats / most / kLanes / kGroup, 1) * kGroup : kGroup, stride = step * kLanes + kBeside;
     products.resize(std::max(products.size(), size_t(2) * most * stride));
     columns.resize(columns_before_swiglu());
     PanelReader gates(*t.w->parts[0], t.matrix, b.panel, b.panel_end, *kernels_, memory[0]);

@@ -10,24 +10,17 @@
 namespace gristmill {
 
 void PairTable::reserve(size_t n_pairs) {
-  size_t n_slots = slots_.size();
-  while (n_slots * 3 < n_pairs * 4) n_slots *= 2;
+  const size_t n_slots = n_pairs * 4 / 3 + 1;
   if (n_slots > slots_.size()) grow(n_slots);
 }
 
 void PairTable::grow(size_t n_slots) {
   std::vector<Slot> old(n_slots, Slot{kEmpty, {kNone, kNone}});
   old.swap(slots_);
-  mask_ = n_slots - 1;
-  shift_ = 64;
-  while (n_slots > 1) {
-    n_slots /= 2;
-    --shift_;
-  }
   for (const Slot& slot : old) {
     if (slot.key == kEmpty) continue;
     size_t at = place(slot.key);
-    while (slots_[at].key != kEmpty) at = (at + 1) & mask_;
+    while (slots_[at].key != kEmpty) at = after(at);
     slots_[at] = slot;
   }
 }
@@ -38,7 +31,7 @@ void PairTable::add(uint32_t left, uint32_t right, Merge merge) {
   size_t at = place(key);
   while (slots_[at].key != kEmpty) {
     if (slots_[at].key == key) return;
-    at = (at + 1) & mask_;
+    at = after(at);
   }
   slots_[at] = Slot{key, merge};
   ++n_pairs_;

@@ -28,7 +28,7 @@ class PairTable {
     // Most pairs asked about are not held. One bit of a table that the L2 cache holds says so for nearly all of them.
     const size_t bit = filter_place(key);
     if (!(filter_[bit / 64] >> (bit % 64) & 1)) return {kNone, kNone};
-    for (size_t at = place(key);; at = (at + 1) & mask_) {
+    for (size_t at = place(key);; at = after(at)) {
       if (slots_[at].key == key) return slots_[at].merge;
       if (slots_[at].key == kEmpty) return {kNone, kNone};
     }
@@ -42,16 +42,17 @@ class PairTable {
     Merge merge;
   };
   static uint64_t hash(uint64_t key) { return (key ^ (key >> 29)) * 0x9E3779B97F4A7C15ull; }
-  size_t place(uint64_t key) const { return static_cast<size_t>(hash(key) >> shift_); }
+  size_t place(uint64_t key) const {
+    return static_cast<size_t>(static_cast<unsigned __int128>(hash(key)) * slots_.size() >> 64);
+  }
+  size_t after(size_t at) const { return ++at < slots_.size() ? at : 0; }
   static size_t filter_place(uint64_t key) { return static_cast<size_t>(hash(key) >> (64 - kFilterBits)); }
   void grow(size_t n_slots);
 
   static constexpr int kFilterBits = 22;
   std::vector<uint64_t> filter_ = std::vector<uint64_t>((size_t{1} << kFilterBits) / 64);
-  // Open addressing, a power of two, at most three quarters full: who is not held seldom gets past the filter.
+  // Open addressing, at most three quarters full: who is not held seldom gets past the filter.
   std::vector<Slot> slots_{16, Slot{kEmpty, {kNone, kNone}}};
-  size_t mask_ = 15;
-  int shift_ = 60;
   size_t n_pairs_ = 0;
 };
 
