@@ -34,7 +34,7 @@ template <int P, int C>
 constexpr bool kStream = P == kGroup && C <= 2;
 
 template <class T, int J, int P, int C, class A>
-GRISTMILL_INLINE void dot_set(const uint8_t* q, int stride, const A& a, I (&sum)[P][C]) {
+GRISTMILL_INLINE void dot_set(const uint8_t*& q, int stride, const A& a, I (&sum)[P][C]) {
   auto dot = [&](I acc, U w, int c) __attribute__((always_inline)) {
     return kSmall<T> ? i_dot4_small(acc, w, a.q(c) + 4 * J) : i_dot4(acc, w, a.q(c) + 4 * J);
   };
@@ -50,7 +50,10 @@ GRISTMILL_INLINE void dot_set(const uint8_t* q, int stride, const A& a, I (&sum)
   }
   U w[P];
 #pragma GCC unroll 8
-  for (int p = 0; p < P; p++) w[p] = T::template set<J>(q + 64 * p, stride);
+  for (int p = 0; p < P; p++) {
+    w[p] = T::template set<J>(q + 64 * p, stride);
+    if constexpr (kStream<P, C> && C == 1 && T::kQuantBytes == 512) in_order(q);
+  }
 #pragma GCC unroll 8
   for (int c = 0; c < C; c++)
 #pragma GCC unroll 8
@@ -131,17 +134,13 @@ GRISTMILL_INLINE void add_sums(const I (&from)[P][C], I (&to)[P][C]) {
     for (int p = 0; p < P; p++) to[p][c] = i_add(to[p][c], from[p][c]);
 }
 
-template <class T, int P, int C, class A>
-GRISTMILL_INLINE void add_scaled(const I (&sum)[P][C], const uint8_t* scales, const A& a, F (&acc)[P][C]) {
+// acc += one panel's sums times its scale.
+template <class T, int C, class A>
+GRISTMILL_INLINE void add_scaled(const I (&sum)[C], F scale, const A& a, F (&acc)[C]) {
 #pragma GCC unroll 8
-  for (int p = 0; p < P; p++, scales += T::kPart > 0 ? T::kSuperBytes : T::kScaleBytes) {
-    F scale = f_zero();
-    if constexpr (!T::kRows) scale = T::scale(scales);
-#pragma GCC unroll 8
-    for (int c = 0; c < C; c++) {
-      F raised = f_raise(f_of_i(sum[p][c]), a.raise(c));
-      acc[p][c] = T::kRows ? f_add(acc[p][c], raised) : f_fma(raised, scale, acc[p][c]);
-    }
+  for (int c = 0; c < C; c++) {
+    F raised = f_raise(f_of_i(sum[c]), a.raise(c));
+    acc[c] = T::kRows ? f_add(acc[c], raised) : f_fma(raised, scale, acc[c]);
   }
 }
 
@@ -310,8 +309,23 @@ GRISTMILL_INLINE void block_step(const uint8_t* q, int stride, const uint8_t* sc
   I sum[P][C];
   start_sums<T, P, C>(a, sum);
   dot_all<T, P, C>(q, stride, scales, a, sum);
-  add_scaled<T, P, C>(sum, scales, a, acc);
+#pragma GCC unroll 8
+  for (int p = 0; p < P; p++) {
+    F scale = f_zero();
+    if constexpr (!T::kRows) scale = T::scale(scales + T::kScaleBytes * p);
+    add_scaled<T, C>(sum[p], scale, a, acc[p]);
+  }
   if constexpr (T::kOffset) add_offsets<T, P, C>(scales, a, acc);
+}
+
+// The scales of P panels that stand before kSuperSteps steps, all of them: read where a stream has them, not when they are met.
+template <class T, int P>
+GRISTMILL_INLINE void read_parts(const uint8_t* super, F (&scales)[kSuperSteps / T::kPart][P]) {
+#pragma GCC unroll 8
+  for (int p = 0; p < P; p++)
+#pragma GCC unroll 8
+    for (int part = 0; part < kSuperSteps / T::kPart; part++)
+      scales[part][p] = T::scale(super + T::kSuperBytes * p + T::kPartBytes * part);
 }
 
 // total += one step of a K type whose halves have scales of their own: they are a pair.
@@ -532,35 +546,25 @@ struct BlockedVisit {
         auto step = [&](auto add) __attribute__((always_inline)) { add(at, at + to_scales), ask(), next(); };
         whole_super<T, P, C>(super, end - b < kSuperSteps ? end - b : kSuperSteps, stride, a, acc, step);
       }
-    } else if constexpr (T::kPart > 0 && T::kShared > 1) {
-      for (int b = begin; b < end; b += T::kShared) {
-        const uint8_t* scales = take_super();
-        F d[T::kShared / T::kPart][P];
-#pragma GCC unroll 8
-        for (int p = 0; p < P; p++)
-#pragma GCC unroll 8
-          for (int part = 0; part < T::kShared / T::kPart; part++)
-            d[part][p] = T::scale(scales + T::kSuperBytes * p + T::kPartBytes * part);
-#pragma GCC unroll 8
-        for (int part = 0; part < T::kShared / T::kPart; part++) {
-          I sum[P][C];
-          start_part<T, P, C>(a, sum);
-#pragma GCC unroll 4
-          for (int i = 0; i < T::kPart; i++, next()) {
-            dot_all<T, P, C>(at, stride, scales, a, sum);
-            ask();
-          }
-          add_shared<T, P, C>(sum, d[part], a.before(), acc);
-        }
-      }
     } else if constexpr (T::kPart > 0) {
       for (int b = begin; b < end; b += kSuperSteps) {
-        const uint8_t* scales = take_super();
-        for (int part = 0; part < kSuperSteps / T::kPart; part++, scales += T::kPartBytes)
+        F d[kSuperSteps / T::kPart][P];
+        read_parts<T, P>(take_super(), d);
+        const uint8_t* none = nullptr;
+#pragma GCC unroll 8
+        for (int part = 0; part < kSuperSteps / T::kPart; part++) {
+          I sum[P][C];
+          if constexpr (T::kShared > 1) start_part<T, P, C>(a, sum);
+#pragma GCC unroll 4
           for (int i = 0; i < T::kPart; i++, next()) {
-            block_step<T, P, C>(at, stride, scales, a, acc);
+            if constexpr (T::kShared == 1) start_sums<T, P, C>(a, sum);
+            dot_all<T, P, C>(at, stride, none, a, sum);
+            if constexpr (T::kShared == 1)
+              for (int p = 0; p < P; p++) add_scaled<T, C>(sum[p], d[part][p], a, acc[p]);
             ask();
           }
+          if constexpr (T::kShared > 1) add_shared<T, P, C>(sum, d[part], a.before(), acc);
+        }
       }
     } else if constexpr (T::kShared == 1) {
       for (int b = begin; b < end; b++, next()) {
