@@ -228,7 +228,8 @@ def test_forced_parameters_keep_to_their_schemas(seed: int) -> None:
 def test_forced_texts_are_any_but_those_that_speak_of_ends(text: str, ends: bool) -> None:
     tokenizer = Bytes(["<|im_end|>"])
     compiler = GuideCompiler(tokenizer, tokenizer.vocab_size, tokenizer.eos_ids)
-    grammar = answer_grammar(KIND, None, TOOLS, ToolChoice(ChoiceMode.REQUIRED), parallel=False)
+    tools = [Tool("edit", "", {"type": "object", "properties": {"text": {"type": "string"}}})]
+    grammar = answer_grammar(KIND, None, tools, ToolChoice(ChoiceMode.REQUIRED), parallel=False)
     guide, row = compiler.compile(grammar), np.zeros(-(-tokenizer.vocab_size // 32), np.uint32)
 
     def allowed(token_id: int) -> bool:
@@ -248,6 +249,16 @@ def test_forced_texts_are_any_but_those_that_speak_of_ends(text: str, ends: bool
     assert not ends or allowed(tokenizer.eos_ids[0])
 
 
+def test_references_that_lead_everywhere_take_no_time() -> None:
+    """Each schema is looked at once, by however many ways it is reached."""
+    names = [str(i) for i in range(12)]
+    choice = [*({"$ref": f"#/$defs/{name}"} for name in names), {"type": "string"}, {"type": "integer"}]
+    definitions = {name: {"anyOf": choice} for name in names}
+    tool = Tool("edit", "", {"properties": {"a": {"$ref": "#/$defs/0"}}, "$defs": definitions})
+    assert parse(KIND, call(parameter("a", "12")), tools=[tool]).calls == [("edit", '{"a": 12}')]
+    assert answer_grammar(KIND, None, [tool], ToolChoice(ChoiceMode.REQUIRED)) is not None
+
+
 @pytest.mark.parametrize(
     ("schema", "named"),
     [
@@ -255,6 +266,20 @@ def test_forced_texts_are_any_but_those_that_speak_of_ends(text: str, ends: bool
         ({"properties": {"a": {"type": "string", "format": "date"}}}, "parameter 'a' of 'edit': format"),
         ({"properties": {"a": {"not": {}}}}, "parameter 'a' of 'edit': not"),
         ({"minProperties": 1}, "parameters of 'edit': minProperties"),
+        ({"properties": {"a>b": {"type": "string"}}}, "parameter 'a>b' of 'edit': .* rename it"),
+        ({"properties": {"a": {"$ref": "#/$defs/b"}}}, "parameter 'a' of 'edit': its [$]ref '#/[$]defs/b' leads to no"),
+        (
+            {"properties": {"a": {"$ref": "#/$defs/b", "minLength": 1}}, "$defs": {"b": {"type": "string"}}},
+            "parameter 'a' of 'edit': minLength",
+        ),
+        ({"properties": {"a": {"anyOf": [{"type": "string"}], "minLength": 1}}}, "'edit': minLength"),
+        (
+            {
+                "properties": {"a": {"$ref": "#/$defs/0"}},
+                "$defs": {f"{i}": {"anyOf": [{"$ref": f"#/$defs/{i + 1}"}, {"type": "string"}]} for i in range(2000)},
+            },
+            "'edit': its schemas lie more than 16 deep",
+        ),
     ],
 )
 def test_what_no_text_can_be_held_to_is_refused(schema: dict[str, Any], named: str) -> None:

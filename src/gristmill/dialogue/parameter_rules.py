@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from gristmill.dialogue.parameters import quote, resolved, types_of
+from gristmill.dialogue.parameters import MOST_NESTED, quote, resolved, types_of
 from gristmill.dialogue.qwen3_coder import LINE, PARAMETER
 from gristmill.dialogue.types import Tool
 
@@ -31,7 +31,10 @@ def parameter_rules(prefix: str, tool: Tool) -> list[str]:
     rules, parts = [], []
     for i, name in enumerate([*properties, *(name for name in required if name not in properties)]):
         rule = f"{prefix}_{i}"
-        values = list(_values(properties.get(name, {}), root, f"tools: the parameter {name!r} of {tool.name!r}"))
+        where = f"tools: the parameter {name!r} of {tool.name!r}"
+        if ">" in name:
+            raise ValueError(f"{where}: a call in this model's format ends a parameter's name with >; rename it")
+        values = list(_values(properties.get(name, {}), root, where, set(), MOST_NESTED))
         names = [f"{rule}_{k}" if value[0] != "/" else f"{rule}_{k}".upper() for k, value in enumerate(values)]
         rules.append(f"{rule}: {quote(f'{PARAMETER}{name}>{LINE}')} ({' | '.join(names)})")
         rules += [f"{value_rule}: {value}" for value_rule, value in zip(names, values, strict=True)]
@@ -39,18 +42,32 @@ def parameter_rules(prefix: str, tool: Tool) -> list[str]:
     return [f"{prefix}: {' '.join(parts) or quote('')}", *rules]
 
 
-def _values(schema: Any, root: Mapping[str, Any], where: str) -> Iterator[str]:
-    """What a value may be, with what ends it: each a rule, or a terminal, a regular expression, that is one."""
+def _values(schema: Any, root: Mapping[str, Any], where: str, seen: set[int], depth: int) -> Iterator[str]:
+    """What a value may be, with what ends it: each a rule, or a terminal, a regular expression, that is one.
+
+    seen: schemas whose values have been told; depth: how many may still lie in one another.
+    """
+    if isinstance(schema, Mapping) and "$ref" in schema:
+        _refuse_others(schema, _SAY_NOTHING | {"$ref"}, where)
+        if not (target := resolved(schema, root)):
+            raise ValueError(f"{where}: its $ref {schema['$ref']!r} leads to no schema")
+        schema = target
     schema = resolved(schema, root)
+    if id(schema) in seen:
+        return
+    if not depth:
+        raise ValueError(f"{where}: its schemas lie more than {MOST_NESTED} deep in one another")
+    seen.add(id(schema))
     types = types_of(schema, root)
     close = quote(f"{LINE}</parameter>{LINE}")
-    branches = next((schema[key] for key in ("anyOf", "oneOf") if key in schema), None)
+    choice = next((key for key in ("anyOf", "oneOf") if key in schema), None)
     if "enum" in schema or "const" in schema:
         for value in schema.get("enum", [schema.get("const")]):
             yield f"{quote(value if isinstance(value, str) else json.dumps(value))} {close}"
-    elif branches is not None and (not types or "string" in types):
-        for branch in branches:
-            yield from _values(branch, root, where)
+    elif choice and (not types or "string" in types):
+        _refuse_others(schema, _SAY_NOTHING | {choice, "type"}, where)
+        for branch in schema[choice]:
+            yield from _values(branch, root, where, seen, depth - 1)
     elif types and "string" not in types:
         definitions = {key: root[key] for key in _DEFINITIONS if key in root}
         yield f"%json {json.dumps({**schema, **definitions})} {close}"

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 _LONGEST_LITERAL: Final = 65536  # characters of what may be Python's notation and is no JSON
+MOST_NESTED: Final = 16  # schemas of a parameter in one another
+_NOTHING: Final[Mapping[str, Any]] = {}
 _NULL: Final = (None, "null")
 _SPELLED: Final = {"true": (True, "boolean"), "false": (False, "boolean"), "null": _NULL, "none": _NULL}
 
@@ -23,18 +25,23 @@ def resolved(schema: Any, root: Mapping[str, Any] | None) -> Any:
     seen: set[str] = set()
     while isinstance(schema, Mapping) and isinstance(reference := schema.get("$ref"), str):
         if reference in seen or not reference.startswith("#"):
-            return {}
+            return _NOTHING
         seen.add(reference)
         schema = root
         for part in reference[1:].split("/")[1:]:
             part = part.replace("~1", "/").replace("~0", "~")
             schema = schema.get(part) if isinstance(schema, Mapping) else None
-    return schema if isinstance(schema, Mapping) else {}
+    return schema if isinstance(schema, Mapping) else _NOTHING
 
 
-def types_of(schema: Any, root: Mapping[str, Any] | None, depth: int = 16) -> frozenset[str]:
-    """JSON's names of the types that a schema allows; none where it doesn't say."""
-    schema = resolved(schema, root)
+def types_of(schema: Any, root: Mapping[str, Any] | None) -> frozenset[str]:
+    """JSON's names of the types that a schema allows; none where it doesn't say, or only in too many others."""
+    return _types(resolved(schema, root), root, set(), MOST_NESTED)
+
+
+def _types(schema: Any, root: Mapping[str, Any] | None, seen: set[int], depth: int) -> frozenset[str]:
+    """seen: schemas that need not be looked at again, as references may lead to one by very many ways."""
+    seen.add(id(schema))
     declared = schema.get("type")
     if isinstance(declared, str):
         return frozenset([declared])
@@ -46,7 +53,8 @@ def types_of(schema: Any, root: Mapping[str, Any] | None, depth: int = 16) -> fr
         return frozenset([_type_of(schema["const"])])
     for key in ("anyOf", "oneOf", "allOf"):
         if depth and isinstance(parts := schema.get(key), Sequence):
-            found = [types_of(part, root, depth - 1) for part in parts]
+            others = (resolved(part, root) for part in parts)
+            found = [_types(part, root, seen, depth - 1) for part in others if id(part) not in seen]
             if key == "allOf":
                 found = [types for types in found if types][:1]
             return frozenset().union(*found) if all(found) else frozenset()
