@@ -269,6 +269,10 @@ def test_a_wrong_argument_is_an_error_and_not_a_crash(cpu: CpuOps) -> None:
     kv = cpu.kv_layers(1, 1, 2, 16, "f16")[0]
     with pytest.raises(ValueError, match="block id"):
         cpu.attention(np.ones((5, 64), np.float32), kv, batch, batch.block_tables[0], 0, None)
+    with pytest.raises(ValueError, match="window is negative"):
+        cpu.attention(np.ones((5, 64), np.float32), kv, batch, batch.block_tables[0], -1, None)
+    with pytest.raises(ValueError, match="not a multiple of the cache's"):
+        store(cpu, Shape(3, 2, 16), kv, np.ones((1, 112), np.float32), np.array([0], np.int32))
     with pytest.raises(ValueError, match="slot"):
         store(cpu, Shape(2, 2, 16), kv, np.ones((1, 96), np.float32), np.array([16], np.int32))
     with pytest.raises(ValueError, match="head_dim"):
@@ -277,6 +281,22 @@ def test_a_wrong_argument_is_an_error_and_not_a_crash(cpu: CpuOps) -> None:
         cpu.kv_layers(1, 1, 2, 48, "q8_0")
     with pytest.raises(ValueError, match="type"):
         cpu.kv_layers(1, 1, 2, 16, "f8")
+
+
+@pytest.mark.parametrize("kv_type", KV_TYPES)
+@pytest.mark.parametrize("part", ["q", "k", "v"])
+@pytest.mark.parametrize("bits", [0x7FC00000, 0x7FFFFFFF])
+def test_nan_stays_visible(cpu: CpuOps, kv_type: str, part: str, bits: int) -> None:
+    """Of a query in its own row, of a key and a value in all that see them."""
+    shape, batch = Shape(1, 1, 64), batch_of([(0, 24)], 4)
+    qkv = np.random.default_rng(1).normal(size=(24, shape.width)).astype(np.float32)
+    qkv.view(np.uint32)[10, "qkv".index(part) * 64 + 3] = bits
+    kv = cpu.kv_layers(1, 4, 1, 64, kv_type)[0]
+    kv.fill(0)
+    store(cpu, shape, kv, qkv, batch.slots[0])
+    y = np.asarray(cpu.attention(qkv[:, :64].copy(), kv, batch, batch.block_tables[0], 0, None))
+    assert np.isnan(y[10]).any()
+    assert np.isnan(y[11:]).any() == (part != "q")
 
 
 @pytest.mark.parametrize("kv_type", KV_TYPES)

@@ -461,6 +461,27 @@ def test_activations_that_are_not_finite_stay_visible(cpu: CpuOps, qtype: QType,
     assert np.isfinite(y[~spoilt]).all()
 
 
+@pytest.mark.parametrize("bits", [0x7FC00000, 0xFFC00000, 0x7F800001, 0x7FFFFFFF, 0xFFFFFFFF])
+@pytest.mark.parametrize("qtype", [QType.F32, QType.F16, QType.BF16], ids=lambda q: q.label)
+def test_any_nan_stays_one(cpu: CpuOps, qtype: QType, bits: int) -> None:
+    """Also that of cards, all of whose bits are set, which rounding up would make a zero."""
+    x = np.ones((2, 64), np.float32)
+    x.view(np.uint32)[0, 3] = bits
+    y = cpu.linear(x, cpu.put([random_weight(qtype, (20, 64))]))
+    assert np.isnan(y[0]).all()
+    assert np.isfinite(y[1]).all()
+
+
+@pytest.mark.parametrize("limit", [0.0, 7.0])
+@pytest.mark.parametrize("bad", [np.nan, -np.nan])
+def test_a_gate_that_is_nan_stays_so(cpu: CpuOps, limit: float, bad: float) -> None:
+    eye = Weight("w", np.eye(64, dtype=np.float32).reshape(-1).view(np.uint8), QType.F32, (64, 64))
+    ones = Weight("w", np.ones((64, 64), np.float32).reshape(-1).view(np.uint8), QType.F32, (64, 64))
+    for parts in ([eye, ones], [ones, eye]):
+        y = cpu.gated_linear(np.full((1, 64), bad, np.float32), cpu.put(parts), limit)
+        assert np.isnan(y).all()
+
+
 @pytest.mark.parametrize("qtype", [q for q in BLOCKED if q not in SUPER], ids=lambda q: q.label)
 def test_activations_may_be_of_any_size(cpu: CpuOps, qtype: QType) -> None:
     """Twice the activations give twice the result, bit for bit; and no more than a power of two has room for."""
@@ -629,6 +650,22 @@ def test_a_wrong_shape_is_an_error_and_not_a_crash(cpu: CpuOps) -> None:
         cpu.put([Weight("w", np.zeros(80, np.uint8), QType.F16, (2, 20), quantize_to=QType.INT8_ROWS)])
     with pytest.raises(ValueError, match="only float types"):
         cpu.put([Weight("w", np.zeros(34, np.uint8), QType.Q8_0, (1, 32), quantize_to=QType.INT8_ROWS)])
+
+
+def test_what_no_program_means_is_an_error_and_not_a_crash() -> None:
+    ops, nothing = _kernels.Ops(1, "auto"), np.zeros(0, np.uint8)
+    with pytest.raises(ValueError, match="at least one is needed"):
+        _kernels.Ops(0, "auto")
+    with pytest.raises(ValueError, match="larger than any memory"):
+        ops.kv_layers(2048, 16384, 65536, 65536, "f32")
+    with pytest.raises(MemoryError):
+        _kernels.Memory().expect(2**64 - 1)
+    with pytest.raises(ValueError, match="larger than any memory"):
+        _kernels.stored("f32", nothing, 2**22, 2**21, 2**21, None, None, None, None, None)
+    with pytest.raises(ValueError, match="row_order is empty"):
+        _kernels.stored("f32", np.zeros(256, np.uint8), 1, 2, 32, None, np.zeros(0, np.int32), None, None, None)
+    with pytest.raises(ValueError, match="a part is None"):
+        _kernels.linear_of([None], None)  # type: ignore[list-item]
 
 
 def test_an_unknown_instruction_set_is_named() -> None:

@@ -66,6 +66,13 @@ def wild(n_rows: int) -> F32:
     return values
 
 
+def with_zeros(share: float, width: int = LARGE[1]) -> F32:
+    """For a few of them there is room beside 12 bits; float16 is multiplied as bfloat16 in any case."""
+    values = of_bf16((LARGE[0], width))
+    values[np.random.default_rng(5).random(values.shape) < share] = 0
+    return values
+
+
 FLOATS = {
     "bf16": lambda: bf16(of_bf16(LARGE)),
     "bf16, wild numbers in a few rows": lambda: bf16(wild(3)),
@@ -73,6 +80,9 @@ FLOATS = {
     "f16": lambda: random_weight(QType.F16, LARGE),
     "f16 of bf16": lambda: f16(of_bf16(LARGE)),
     "f16 of bf16 but for one number": lambda: f16(one_odd(2)),
+    "f16 of bf16 with some zeros": lambda: f16(with_zeros(0.002)),
+    "f16 of bf16 with many zeros": lambda: f16(with_zeros(0.3)),
+    "f16 of bf16 of an odd width": lambda: f16(with_zeros(0, 516)),
 }
 
 
@@ -80,16 +90,46 @@ FLOATS = {
 @pytest.mark.parametrize("kind", FLOATS)
 def test_floats_are_the_same_before_and_after(kind: str, isa: str, mapped: Callable[[Weight], Weight]) -> None:
     weight = mapped(FLOATS[kind]())
-    x = np.random.default_rng(0).standard_normal((37, LARGE[1]), np.float32)
+    x = np.random.default_rng(0).standard_normal((37, weight.shape[1]), np.float32)
     now, later = CpuOps(2, isa), CpuOps(2, isa, lazy=True)
-    expected = now.linear(x, now.put([weight]))
+    at_once = now.put([weight])
+    expected = now.linear(x, at_once)
     w = later.put([weight])
     assert not w.is_packed
     np.testing.assert_array_equal(later.linear(x, w), expected)
     assert not w.is_packed
     np.testing.assert_array_equal(later.linear(x[:1], w), expected[:1])
     assert w.is_packed
+    assert (w.arithmetic, w.n_bytes) == (at_once.arithmetic, at_once.n_bytes)
     np.testing.assert_array_equal(later.linear(x, w), expected)
+
+
+@pytest.mark.parametrize("isa", isas())
+def test_float16_that_is_to_be_quantized_waits_as_that(isa: str, mapped: Callable[[Weight], Weight]) -> None:
+    weight = mapped(replace(f16(of_bf16((1000, 64))), quantize_to=QType.Q8_0))
+    tokens, x = np.array([0, 7, 999], np.int32), np.ones((2, 64), np.float32)
+    now, later = CpuOps(1, isa), CpuOps(1, isa, lazy=True)
+    at_once, w = now.put([weight]), later.put([weight])
+    assert not w.is_packed
+    np.testing.assert_array_equal(later.embed(w, tokens), now.embed(at_once, tokens))
+    for _ in range(3):
+        np.testing.assert_array_equal(later.linear(x, w), now.linear(x, at_once))
+
+
+@pytest.mark.parametrize("isa", isas())
+def test_a_wrong_guess_about_the_only_expert_reaches_no_one(isa: str, mapped: Callable[[Weight], Weight]) -> None:
+    size = 512
+    gate, up, down = (of_bf16((size, size), seed) for seed in range(3))
+    for values in (gate, up, down):
+        values[-1, -1] = 0.1  # float16's
+    weights = [mapped(replace(f16(values), shape=(1, size, size))) for values in (gate, up, down)]
+    x, router = np.random.default_rng(0).standard_normal((3, size), np.float32), np.zeros((3, 1), np.float32)
+    results = []
+    for ops in (CpuOps(1, isa), CpuOps(1, isa, lazy=True)):
+        gate_up, out = ops.put(weights[:2]), ops.put(weights[2:])
+        results += [ops.moe(x, router, gate_up, out, 1, 0.0) for _ in range(3)]
+    for result in results[1:]:
+        np.testing.assert_array_equal(result, results[0])
 
 
 WRONG = "f16 of bf16 but for one number"  # which few of its rows show

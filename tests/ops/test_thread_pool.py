@@ -7,6 +7,8 @@ import sys
 
 import numpy as np
 import pytest
+from batches import batch_of
+from process_memory import resident_bytes
 
 from gristmill.formats.checkpoint import Weight
 from gristmill.formats.qtypes import QType
@@ -29,6 +31,63 @@ def test_a_pool_ends_while_its_threads_are_at_a_loop_s_end() -> None:
     """Many pools that end at different moments after a loop. Where a thread could miss the end, one pool in 2,000 to
     30,000 or more never ended: these show it often, not always."""
     subprocess.run([sys.executable, "-c", PROGRAM], check=True, timeout=300)
+
+
+FEW = """
+import resource
+from pathlib import Path
+from gristmill import _kernels
+
+pages = int(Path("/proc/self/statm").read_text().split()[0])
+most = pages * resource.getpagesize() + (150 << 20)
+resource.setrlimit(resource.RLIMIT_AS, (most, most))
+try:
+    _kernels.Ops(512, "auto")
+except ValueError as error:
+    assert "of 512, ask for fewer" in str(error), error
+else:
+    raise SystemExit(1)
+"""
+
+FORKED = """
+import os, sys
+import numpy as np
+from gristmill import _kernels
+
+ops, memory = _kernels.Ops(3, "auto"), _kernels.Memory()
+memory.expect(1 << 28)
+ops.rms_norm(np.ones((2, 8192), np.float32), None, np.ones(8192, np.float32), 1e-5)
+if os.fork() == 0:
+    del ops, memory
+    os._exit(7)
+sys.exit(os.waitstatus_to_exitcode(os.wait()[1]) - 7)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts address space as Linux does")
+def test_a_system_that_gives_too_few_threads_is_told_of() -> None:
+    subprocess.run([sys.executable, "-c", FEW], check=True, timeout=60)
+
+
+def test_a_fork_may_let_go_of_what_its_parent_computes_with() -> None:
+    subprocess.run([sys.executable, "-c", FORKED], check=True, timeout=60)
+
+
+def test_threads_that_end_leave_no_memory() -> None:
+    batch = batch_of([(0, 200)], 20)
+
+    def attend() -> None:
+        ops = CpuOps(9)
+        kv = ops.kv_layers(1, 20, 2, 64, "f16")[0]
+        kv.fill(0)
+        ops.attention(np.ones((200, 256), np.float32), kv, batch, batch.block_tables[0], 0, None)
+
+    for _ in range(10):
+        attend()
+    before = resident_bytes("RssAnon")
+    for _ in range(40):
+        attend()
+    assert resident_bytes("RssAnon") - before < 20 << 20  # 0.18 MB a thread were 58
 
 
 @pytest.mark.parametrize("n_threads", [2, 3, 16])

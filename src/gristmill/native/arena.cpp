@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <new>
 
 namespace gristmill {
@@ -11,6 +12,7 @@ static constexpr size_t kHugePage = size_t(2) << 20;
 static constexpr size_t kLittle = 16;  // what was expected need not be cleared anew for so small a part of it more
 
 HugeBuffer::HugeBuffer(size_t bytes) : mapped_bytes_(bytes + 64) {
+  if (bytes > SIZE_MAX / 2) throw std::bad_alloc();
   if (bytes >= kHugePage) mapped_bytes_ += 2 * kHugePage;  // address space to align in; what is not touched costs nothing
   mapped_ = mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped_ == MAP_FAILED) throw std::bad_alloc();
@@ -45,6 +47,7 @@ void Arena::expect(size_t bytes) {
   chunk_ = std::make_shared<HugeBuffer>(bytes);
   size_ = bytes;
   fill_to_ = bytes, filled_ = 0;
+  home_ = Home();
   filler_ = std::thread([this, data = static_cast<volatile uint8_t*>(chunk_->data())] {
     // Touched, not madvised: that would hold a lock which whoever allocates memory meanwhile waits for.
     for (size_t at = 0; at < fill_to_; filled_ = at += 4096) data[at] = 0;
@@ -58,7 +61,9 @@ void Arena::put_off() {
 
 void Arena::stop_filling() {
   fill_to_ = 0;
-  if (filler_.joinable()) filler_.join();
+  if (!filler_.joinable()) return;
+  if (home_.here()) filler_.join();
+  else filler_.detach();
 }
 
 Arena::Piece Arena::allocate(size_t bytes) {

@@ -6,6 +6,8 @@
 #include <memory>
 #include <thread>
 
+#include "home.h"
+
 namespace gristmill {
 
 // Memory for weights, in huge pages where the system has them: a 4 KiB page costs a third of the read bandwidth.
@@ -50,6 +52,7 @@ class Arena {
 
   std::shared_ptr<HugeBuffer> chunk_;
   size_t used_ = 0, size_ = 0;  // bytes of the chunk
+  Home home_;  // the filler's
   std::thread filler_;
   std::atomic<size_t> fill_to_{0}, filled_{0};
 };

@@ -295,7 +295,6 @@ void Ops::attention(const AttentionCall& c, const StoreCall* before) {
     for (int r = 0; r < t.rows.n_heads * t.rows.n_rows; r++)
       kernels_->attention_finish(totals + size_t(r) * width, c.kv.head_dim, t.y[r]);
   };
-  thread_local std::vector<float> memory;
   size_t scratch_floats = c.kv.scratch_floats();
   const bool whole = many || int(tiles.size()) >= 8 * pool_.size() || n_segments == int(tiles.size()) || pool_.size() == 1;
   bool on_the_way = before && whole;
@@ -303,6 +302,7 @@ void Ops::attention(const AttentionCall& c, const StoreCall* before) {
   if (before && !on_the_way) store_qkv(*before);
   if (whole) {
     for_rows(int(tiles.size()), kAlone, [&](int i) {
+      thread_local std::vector<float> memory;
       const Tile& tile = tiles[i];
       TileRows t(c, tile);
       const size_t n = size_t(tile.size());
@@ -333,6 +333,7 @@ void Ops::attention(const AttentionCall& c, const StoreCall* before) {
   }
   float* states = grown(states_, n_states * width);
   for_rows(int(parts.size()), kAlone, [&](int i) {
+    thread_local std::vector<float> memory;
     const Part& part = parts[i];
     const Tile& tile = tiles[part.tile];
     TileRows t(c, tile);

@@ -9,6 +9,8 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+
 #include "grids.h"
 #include "machine.h"
 #include "sample.h"
@@ -51,11 +53,13 @@ Stored stored(const std::string& label, In<uint8_t, 1> data, int n_matrices, int
   check(n_matrices > 0 && stored_rows > 0 && cols > 0, "pack: every dimension must be positive");
   int block = source_block(w.source);
   check(cols % block == 0, "pack: the columns are not a multiple of the type's block");
+  check(double(n_matrices) * stored_rows * cols < 0x1p56, "pack: the shape is larger than any memory");
   int64_t n = int64_t(n_matrices) * stored_rows * cols;
   check(int64_t(data.size()) == n / block * source_block_bytes(w.source), "pack: the data's size does not fit the shape");
   w.n_matrices = n_matrices, w.stored_rows = stored_rows, w.cols = cols, w.data = data.data();
   w.rows = row_order ? int(row_order->size()) : stored_rows;
   w.row_order = data_or_null(row_order);
+  check(w.rows > 0, "pack: row_order is empty");
   for (int r = 0; w.row_order && r < w.rows; r++)
     check(w.row_order[r] >= 0 && w.row_order[r] < stored_rows, "pack: row_order names a row that is not there");
   if (w.source == Source::MXFP4_SPLIT) {
@@ -121,6 +125,7 @@ void pack_matrix(Backend& ops, const Linear& w, int matrix) {
 std::shared_ptr<Linear> make_linear(std::vector<std::shared_ptr<PackedMatrix>> parts, Optional<float, 1> bias) {
   check(!parts.empty(), "Linear: at least one part is needed");
   auto linear = std::make_shared<Linear>();
+  check(std::all_of(parts.begin(), parts.end(), [](const auto& part) { return part != nullptr; }), "Linear: a part is None");
   for (const auto& part : parts)
     check(part->matrix.cols == parts[0]->matrix.cols && part->matrix.n_matrices == parts[0]->matrix.n_matrices,
           "Linear: all parts must have the same columns and experts");
@@ -140,14 +145,17 @@ KvLayer kv_shape(Backend& ops, int n_kv_heads, int head_dim, const std::string& 
   return {nullptr, 0, kind, n_kv_heads, head_dim, (head_dim + kLanes - 1) / kLanes * kLanes};
 }
 
+size_t kv_block_bytes(Backend& ops, int n_kv_heads, int head_dim, const std::string& type) {
+  return KvStore{kv_shape(ops, n_kv_heads, head_dim, type), 1, nullptr}.block_bytes();
+}
+
 std::vector<std::shared_ptr<KvStore>> make_kv(Backend& ops, int n_layers, int n_blocks, int n_kv_heads, int head_dim,
                                               const std::string& type) {
   check(n_layers > 0 && n_blocks > 0 && n_blocks < INT32_MAX / kKvBlock, "kv_layers: layers and blocks are needed");
+  check(n_kv_heads <= 1 << 16 && head_dim <= 1 << 16, "kv_layers: that many heads, or heads so large, are not kept");
+  const double block_bytes = double(kv_block_bytes(ops, n_kv_heads, head_dim, type));
+  check(block_bytes * n_layers * n_blocks < 0x1p56, "kv_layers: the cache is larger than any memory");
   return make_kv_layers(kv_shape(ops, n_kv_heads, head_dim, type), n_layers, n_blocks);
-}
-
-size_t kv_block_bytes(Backend& ops, int n_kv_heads, int head_dim, const std::string& type) {
-  return KvStore{kv_shape(ops, n_kv_heads, head_dim, type), 1, nullptr}.block_bytes();
 }
 
 using MaybeResult = std::optional<Result<float>>;
@@ -309,6 +317,7 @@ auto store_qkv(Backend& ops, In<float, 2> qkv, Optional<float, 1> q_norm, Option
   c.kv = kv.layer;
   size_t n_tokens = qkv.shape(0), head_dim = size_t(c.kv.head_dim), heads = qkv.shape(1) / head_dim;
   check(qkv.shape(1) % head_dim == 0 && heads > 2 * size_t(c.kv.n_kv_heads), "store_qkv: qkv's width is not whole heads");
+  check(heads % c.kv.n_kv_heads == 0, "store_qkv: the heads of q are not a multiple of the cache's");
   check(slots.size() == n_tokens && cos.shape(0) == n_tokens && sin.shape(0) == n_tokens, "store_qkv: the token counts differ");
   check(cos.shape(1) * 2 == head_dim && sin.shape(1) * 2 == head_dim, "store_qkv: cos and sin must be [T, head_dim / 2]");
   check((!q_norm || q_norm->size() == head_dim) && (!k_norm || k_norm->size() == head_dim),
@@ -346,6 +355,7 @@ auto attention(Backend& ops, In<float, 2> q, const KvStore& kv, In<int32_t, 1> p
   c.kv = kv.layer;
   size_t n_tokens = q.shape(0), head_dim = size_t(c.kv.head_dim);
   c.n_sequences = int(block_tables.shape(0)), c.n_table = int(block_tables.shape(1));
+  check(window >= 0, "attention: the window is negative");
   check(q.shape(1) % (head_dim * c.kv.n_kv_heads) == 0, "attention: q's heads are not a multiple of the cache's");
   c.n_heads = int(q.shape(1) / head_dim);
   check(positions.size() == n_tokens && query_start.size() == block_tables.shape(0) + 1,

@@ -55,6 +55,9 @@ inline float inverse_scale(float peak) { return peak > 0 ? 127.0f / peak : 0.0f;
 
 inline F block_peaks(const float* x) { return f_max(f_abs(f_load(x)), f_abs(f_load(x + kLanes))); }
 
+// NaN in some lane where x is not finite.
+inline F poison_of(F x, F poison) { return f_fma(x, f_zero(), poison); }
+
 // Quants. What is not finite becomes some quant, so that no sum runs over.
 inline I rounded(const float* x, float inverse) {
   return i_of_f(f_min(f_max(f_mul(f_load(x), f_set(inverse)), f_set(-127.0f)), f_set(127.0f)));
@@ -70,9 +73,9 @@ inline void round_block(const float* x, float inverse, int8_t* q, int32_t* sum) 
 
 void quantize(const float* x, int n, int8_t* q, float* scale, int32_t* sum) {
   for (int b = 0; b < n / kBlock; b++, x += kBlock) {
-    float peak = f_peak(block_peaks(x));
+    const float peak = f_peak(block_peaks(x));
     round_block(x, inverse_scale(peak), q + b * kBlock, sum + 2 * b);
-    scale[b] = peak / 127.0f;
+    scale[b] = peak / 127.0f + f_sum(poison_of(f_load(x + kLanes), poison_of(f_load(x), f_zero())));
   }
 }
 
@@ -91,9 +94,6 @@ struct SplitSums {
     for (int i = 0; i < 4; i++) std::memcpy(out[i].sums[lane], fours + i, 4);
   }
 };
-
-// NaN in some lane where x is not finite.
-inline F poison_of(F x, F poison) { return f_fma(x, f_zero(), poison); }
 
 // What n numbers have in common that share a scale: x ~ q / inverse = q * scale.
 struct SharedScale {
@@ -197,7 +197,8 @@ void to_bf16(const float* x, int n, uint16_t* y) {
   for (int i = 0; i < n; i++) {
     uint32_t bits;
     std::memcpy(&bits, x + i, 4);
-    y[i] = uint16_t((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+    const bool nan = (bits & 0x7fffffff) > 0x7f800000;  // rounded it might become a zero
+    y[i] = uint16_t((nan ? bits | 0x400000 : bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
   }
 }
 
@@ -255,8 +256,8 @@ void swiglu(const float* gate, const float* up, int n, float limit, float* y) {
     fetch_row(up + i);
     F g = f_load_n(gate + i, count), u = f_load_n(up + i, count);
     if (limit > 0) {
-      g = f_min(g, f_set(limit));
-      u = f_add(f_max(f_min(u, f_set(limit)), f_set(-limit)), one);
+      g = f_min(f_set(limit), g);  // NaN stays NaN
+      u = f_add(f_max(f_set(-limit), f_min(f_set(limit), u)), one);
     }
     F sigmoid = f_div(one, f_add(one, f_exp(f_mul(f_sub(f_zero(), slope), g))));
     f_store_n(y + i, f_mul(f_mul(g, sigmoid), u), count);

@@ -385,6 +385,9 @@ void Ops::moe(const MoeCall& c) {
     const size_t first = size_t(t) * c.n_active;
     route(c.router + size_t(t) * n_experts, n_experts, c.n_active, &experts[first], &weights[first]);
   });
+  for (const Linear* w : {c.gate_up, c.down})
+    for (const auto& part : w->parts)
+      if (part->source && part->source->guessed) find_widened(*part, pool_, *kernels_);  // what follows is not made twice
   // Pairs (token, choice) by expert, each expert's from a tile's start: it is then one matrix product over its pairs.
   std::vector<int> count(n_experts, 0), start(n_experts + 1, 0), place_of(n_pairs);
   for (int e : experts) count[e]++;

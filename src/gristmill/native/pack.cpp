@@ -251,14 +251,17 @@ bool pack_groups(const Job& job, int begin, int end, const Kernels& kernels) {
   return true;
 }
 
-// What it is kept as, its own type where its numbers don't allow fewer bits. Rows from all over the weight tell; where
-// others prove them wrong, it is laid again.
+// What it is kept as, its own type where its numbers don't allow fewer bits; float16 that was bfloat16 is that at least, as its
+// products are. Rows from all over the weight tell; where others prove them wrong, it is laid again.
 Pack kept_as(const SourceWeight& weight, const Kernels& kernels) {
   constexpr int kRows = 64;
   const Pack plain = pack_of(weight);
   if (weight.quantize_to != Pack::kCount || weight.shorter == Pack::kCount) return plain;
   const Matrix m{weight.shorter, weight.n_matrices, weight.rows, weight.cols, nullptr};
-  if (m.shortened() && weight.cols % with_code(m.pack, [](auto code) { return code.kColumns; })) return plain;
+  const bool half = weight.source == Source::F16;
+  const bool codes = m.shortened() && weight.cols % with_code(m.pack, [](auto code) { return code.kColumns; }) == 0;
+  const Pack whole = half || !m.shortened() ? Pack::BF16 : plain;
+  if (!half && !codes) return whole;
   const int64_t n_rows = int64_t(weight.n_matrices) * weight.stored_rows, looked_at = std::min(n_rows, int64_t(kRows));
   const size_t row_bytes = size_t(weight.cols) * source_block_bytes(weight.source);
   std::vector<uint8_t> read(row_bytes), bf16(size_t(weight.cols) * 2);
@@ -272,14 +275,14 @@ Pack kept_as(const SourceWeight& weight, const Kernels& kernels) {
       dequantize_fp8(row, scales, weight.group, number * weight.cols, weight.cols, floats.data(), kernels);
       kernels.to_bf16(floats.data(), weight.cols, reinterpret_cast<uint16_t*>(bf16.data()));
       row = bf16.data();
-    } else if (weight.source == Source::F16) {
+    } else if (half) {
       if (!kernels.shortening->half_to_bf16(row, weight.cols, bf16.data())) return plain;
       row = bf16.data();
     }
-    if (m.shortened()) n_patches += base_of(m.pack, row, weight.cols, kernels).n_patches;
+    if (codes) n_patches += base_of(m.pack, row, weight.cols, kernels).n_patches;
   }
   const int64_t room = int64_t(m.patch_bytes() / sizeof(Patch)) * looked_at / kLanes;  // as much as so many rows have
-  return n_patches * 2 <= room ? m.pack : plain;
+  return codes && n_patches * 2 <= room ? m.pack : whole;
 }
 
 }  // namespace
@@ -406,9 +409,10 @@ void guess_widened(SourceWeight& w, ThreadPool& pool, const Kernels& kernels) {
 void find_widened(PackedMatrix& weight, ThreadPool& pool, const Kernels& kernels) {
   SourceWeight& w = *weight.source;
   w.guessed = false;
-  if (is_widened(w, INT64_MAX, pool, kernels)) return;
-  w.widened = false, w.shorter = Pack::kCount;
+  w.widened = is_widened(w, INT64_MAX, pool, kernels);
+  if (!w.widened) w.shorter = Pack::kCount;
   weight.matrix.pack = pack_of(w);
+  weight.matrix.data = nullptr, weight.memory = nullptr;  // it was laid as something else, if at all
 }
 
 PackedMatrix unpacked(std::shared_ptr<SourceWeight> weight, const Kernels& kernels) {
@@ -420,7 +424,7 @@ PackedMatrix unpacked(std::shared_ptr<SourceWeight> weight, const Kernels& kerne
 void pack(const std::vector<Due>& due, ThreadPool& pool, Arena& arena, const Kernels& kernels) {
   if (std::vector<Due> again = pack_some(due, true, pool, arena, kernels); !again.empty()) {
     for (const Due& one : again)
-      if (one.weight->source->guessed) find_widened(*one.weight, pool, kernels);
+      if (one.weight->source->source == Source::F16) find_widened(*one.weight, pool, kernels);
     pack_some(again, false, pool, arena, kernels);
   }
   for (const Due& one : due) {
@@ -436,7 +440,7 @@ void pack(const std::vector<Due>& due, ThreadPool& pool, Arena& arena, const Ker
 class PanelReader::Near {
  public:
   Near(const PackedMatrix& w, int matrix, int end, const Kernels& kernels, std::vector<uint8_t>& memory, bool as_stored)
-      : matrix_(with(w.matrix, as_stored && w.source->source == Source::F16 ? Pack::F16 : w.matrix.plain())),
+      : matrix_(with(w.matrix, as_stored && is_half(*w.source) ? Pack::F16 : w.matrix.plain())),
         first_(matrix * matrix_.n_groups()), job_{w.source.get(), matrix_, nullptr}, memory_(memory),
         layer_(job_, group_of(end + kGroup - 1), kernels) {}
 
@@ -455,6 +459,7 @@ class PanelReader::Near {
   }
 
  private:
+  static bool is_half(const SourceWeight& w) { return w.source == Source::F16 && w.quantize_to == Pack::kCount; }
   static Matrix with(Matrix m, Pack pack) {
     m.pack = pack;
     return m;

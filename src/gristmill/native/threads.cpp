@@ -3,6 +3,8 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <stdexcept>
+#include <string>
 #include <utility>
 
 #if defined(__x86_64__)
@@ -65,16 +67,36 @@ void Courtesy::give_way() {
   }
 }
 
-ThreadPool::ThreadPool(int n_threads) : seats_(n_threads) {
-  for (int i = 1; i < n_threads; i++) workers_.emplace_back([this, i] { work(i); });
+static int at_least_one(int n_threads) {
+  if (n_threads < 1) throw std::invalid_argument("threads: at least one is needed");
+  return n_threads;
+}
+
+ThreadPool::ThreadPool(int n_threads) : seats_(at_least_one(n_threads)) {
+  try {
+    for (int i = 1; i < n_threads; i++) workers_.emplace_back([this, i] { work(i); });
+  } catch (const std::exception& error) {
+    const std::string n_made = std::to_string(workers_.size() + 1), wanted = std::to_string(n_threads);
+    end();
+    throw std::invalid_argument("threads: the system gives " + n_made + " of " + wanted + ", ask for fewer: " + error.what());
+  }
 }
 
 ThreadPool::~ThreadPool() {
+  if (home_.here()) {
+    end();
+  } else {
+    for (auto& worker : workers_) worker.detach();
+    static_cast<void>(bed_.release());  // those who sleep in it are elsewhere: it would wait for them
+  }
+}
+
+void ThreadPool::end() {
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    std::lock_guard<std::mutex> lock(bed_->mutex);
     stop_ = true;
   }
-  wake_.notify_all();
+  bed_->wake.notify_all();
   for (auto& worker : workers_) worker.join();
 }
 
@@ -101,8 +123,8 @@ void ThreadPool::loop(int n_items, bool in_order, const std::function<void(int, 
     for (int part = 0; part < size(); part++) seats_[part].left.store(packed(all_of(part), number), std::memory_order_relaxed);
   loop_.store(2 * number | kOpen, std::memory_order_seq_cst);
   if (n_sleeping_.load(std::memory_order_seq_cst) > 0) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    wake_.notify_all();
+    std::lock_guard<std::mutex> lock(bed_->mutex);
+    bed_->wake.notify_all();
   }
   if (all_made_.load(std::memory_order_relaxed) && caller_.courtesy.due()) caller_.courtesy.give_way();
   take_items(leader_, number);
@@ -258,9 +280,9 @@ void ThreadPool::work(int part) {
         std::this_thread::yield();
         continue;
       }
-      std::unique_lock<std::mutex> lock(mutex_);
+      std::unique_lock<std::mutex> lock(bed_->mutex);
       n_sleeping_.fetch_add(1, std::memory_order_seq_cst);
-      wake_.wait(lock, changed);
+      bed_->wake.wait(lock, changed);
       n_sleeping_.fetch_sub(1, std::memory_order_seq_cst);
       self.courtesy.begin_anew();
     }

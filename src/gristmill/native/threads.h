@@ -6,9 +6,12 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
+
+#include "home.h"
 
 namespace gristmill {
 
@@ -33,6 +36,7 @@ class Courtesy {
 
 class ThreadPool {
  public:
+  // std::invalid_argument for less than one, and where the system gives fewer.
   explicit ThreadPool(int n_threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -94,9 +98,17 @@ class ThreadPool {
   bool take(int part, uint64_t number, bool first_ones, Stretch& some);
   bool take_over(int part, uint64_t number);
 
+  // Where workers sleep.
+  struct Bed {
+    std::mutex mutex;
+    std::condition_variable wake;
+  };
+
+  void end();
+
+  const Home home_;
   std::vector<std::thread> workers_;
-  std::mutex mutex_;
-  std::condition_variable wake_;
+  std::unique_ptr<Bed> bed_ = std::make_unique<Bed>();
   std::vector<Seat> seats_;
 
   // Each on cache lines of its own: some threads wait on one while others count on the next. loop_: twice the loop's number,
