@@ -9,13 +9,16 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import small_model
+import tokenizers
 
 from gristmill import LLM, SamplingParams
 from gristmill.bundled import STORY_MODEL
+from gristmill.outputs import RequestOutput
 from gristmill.tokenizer.interface import MissingTokenizerError, TokenizerError
 
 GREEDY = SamplingParams(temperature=0, max_tokens=20, ignore_eos=True)
@@ -134,13 +137,143 @@ def test_a_prompt_that_cannot_be_run_is_refused(llm: LLM, prompt: list[int], mes
         ({"top_p": 0.0}, "top_p must be over 0"),
         ({"max_tokens": 0}, "max_tokens"),
         ({"stop": ""}, "empty string"),
-        ({"top_k": -1}, "top_k"),
+        ({"top_k": -2}, "top_k"),
         ({"seed": 2**64}, "seed"),
+        ({"max_tokens": 2.5}, "max_tokens must be a whole number, not 2.5"),
+        ({"top_k": None}, "top_k must be a whole number"),
+        ({"logprobs": 1.5}, "logprobs must be a whole number"),
+        ({"stop": [5]}, "stop must be text or a list of texts, not 5"),
+        ({"stop_token_ids": ["a"]}, "stop_token_ids must be a whole number"),
+        ({"stop_token_ids": [2**40]}, "stop_token_ids must be at least 0"),
+        ({"logit_bias": {1.5: 2.0}}, "a token id must be a whole number"),
+        ({"temperature": "1"}, "temperature must be at least"),
     ],
 )
 def test_sampling_params_are_checked(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         SamplingParams(**settings)
+
+
+def test_vllms_spellings_of_nothing() -> None:
+    params = SamplingParams(top_k=-1, seed=-1, stop=None, stop_token_ids=None)
+    assert params == SamplingParams()
+    assert params.seed is None
+
+
+def test_numbers_may_be_numpys() -> None:
+    params = SamplingParams(max_tokens=np.int64(5), temperature=np.float32(0.5), stop_token_ids=np.array([7]))
+    assert params == SamplingParams(max_tokens=5, temperature=0.5, stop_token_ids=(7,))
+    assert [type(v) for v in (params.max_tokens, params.temperature, params.stop_token_ids[0])] == [int, float, int]
+
+
+@pytest.mark.parametrize(
+    ("given", "alike"),
+    [
+        (np.array([1, 60, 70]), [1, 60, 70]),
+        ([np.array([1, 60, 70], np.int32)], [1, 60, 70]),
+        ((1, 60, 70), [1, 60, 70]),
+        ({"prompt_token_ids": [1, 60, 70]}, [1, 60, 70]),
+        ([{"prompt": "ab"}], "ab"),
+    ],
+)
+def test_prompts_as_arrays_and_as_vllm_has_them(llm: LLM, given: Any, alike: Any) -> None:
+    assert ids_of(llm.generate(given, GREEDY)) == ids_of(llm.generate(alike, GREEDY))
+
+
+def ids_of(outputs: list[RequestOutput]) -> list[list[int]]:
+    return [output.outputs[0].token_ids for output in outputs]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["a", None, "b"], r"prompts\[1\] is of type NoneType"),
+        (b"abc", "prompts is of type bytes"),
+        (["a", b"abc"], r"prompts\[1\] is of type bytes"),
+        ([[1.5, 2]], r"prompts\[0\] has 1.5 among its token ids"),
+        ([True, False], r"prompts\[0\] is of type bool"),
+        ([np.array([1.0])], r"prompts\[0\] is of type ndarray"),
+        ([{"prompt": "a", "prompt_token_ids": [1]}], "one of the two"),
+        ({"multi_modal_data": 1}, "has multi_modal_data"),
+        (7, "prompts is of type int"),
+    ],
+)
+def test_what_is_no_prompt_is_refused_by_its_place(llm: LLM, given: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        llm.generate(given, GREEDY)
+
+
+def test_other_things_of_a_wrong_type_are_refused(llm: LLM) -> None:
+    with pytest.raises(ValueError, match="sampling_params must be SamplingParams, not dict"):
+        llm.generate(["a"], {"temperature": 0})  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="priority must be a whole number, not None"):
+        llm.generate(["a", "b"], GREEDY, priority=[None, 0])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match="ids is of type str"):
+        llm.score("Once")  # type: ignore[arg-type]
+
+
+def test_stop_strings_mean_nothing_before_min_tokens(path: Path) -> None:
+    with LLM(path, threads=1) as llm:
+        plain = llm.generate(["ab"], SamplingParams(temperature=0, max_tokens=12, ignore_eos=True))[0].outputs[0]
+        stop = llm.tokenizer.decode(plain.token_ids[:3])[-2:]
+        params = SamplingParams(temperature=0, max_tokens=12, min_tokens=8, stop=[stop], ignore_eos=True)
+        answer = llm.generate(["ab"], params)[0].outputs[0]
+        pieces = list(llm.pieces(llm.encode("ab"), params))
+    assert len(answer.token_ids) >= 8
+    assert stop in answer.text
+    assert answer.text == "".join(piece.text for piece in pieces)
+
+
+def test_ids_that_the_vocabulary_lacks_have_no_text(tmp_path: Path) -> None:
+    """Models may have rows for more tokens than their vocabulary has."""
+    wide = small_model.write_model(tmp_path / "wide.bin", vocab=300)
+    with LLM(wide, threads=1, tokenizer=write_bytes(tmp_path / "bytes.json")) as llm:
+        lacking = llm.tokenizer.vocab_size
+        assert lacking < llm.config.vocab_size
+        for stop in ((), ("no such text",)):
+            params = SamplingParams(max_tokens=4, logit_bias={lacking: 100.0}, ignore_eos=True, stop=stop)
+            (output,) = llm.generate(["ab"], params)
+            assert output.outputs[0].token_ids == [lacking] * 4
+            assert output.outputs[0].text == ""
+
+
+def test_a_vocabulary_that_is_larger_than_the_models_is_refused(tmp_path: Path) -> None:
+    small = small_model.write_model(tmp_path / "small.bin", vocab=200)
+    with pytest.raises(ValueError, match=r"tokenizer\.bin: has more tokens than the model's 200"):
+        LLM(small, threads=1, tokenizer=small_model.write_tokenizer(tmp_path / "tokenizer.bin"))
+    with pytest.raises(ValueError, match=r"bytes\.json: has 256 tokens, and the model 200"):
+        LLM(small, threads=1, tokenizer=write_bytes(tmp_path / "bytes.json"))
+
+
+def write_bytes(path: Path) -> Path:
+    """A vocabulary of single bytes."""
+    byte_level = tokenizers.pre_tokenizers.ByteLevel
+    tokens = {token: i for i, token in enumerate(sorted(byte_level.alphabet()))}
+    made = tokenizers.Tokenizer(tokenizers.models.BPE(tokens, []))
+    made.pre_tokenizer = byte_level(add_prefix_space=False)
+    made.decoder = tokenizers.decoders.ByteLevel()
+    made.save(str(path))
+    return path
+
+
+FORKED = """
+import os, sys
+from gristmill import LLM, SamplingParams
+from gristmill.engine.engine import EngineClosedError
+llm = LLM(threads=1)
+llm.generate(["a"], SamplingParams(max_tokens=1))
+if os.fork() == 0:
+    try:
+        llm.generate(["a"], SamplingParams(max_tokens=1))
+    except EngineClosedError as error:
+        os._exit(7 if "after the fork" in str(error) else 1)
+    os._exit(2)
+sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+
+
+def test_a_fork_of_an_engines_process_is_told_that_it_has_none() -> None:
+    assert subprocess.run([sys.executable, "-c", FORKED], timeout=120, check=False).returncode == 7
 
 
 def test_as_many_params_as_prompts(llm: LLM) -> None:

@@ -35,6 +35,7 @@ from gristmill.models.sampling import Advice, Recommended
 from gristmill.ops.cpu import CpuOps
 from gristmill.ops.interface import Ops
 from gristmill.outputs import Piece, RequestOutput, TextReader
+from gristmill.prompts import Prompt, as_ids, as_prompt, as_prompts
 from gristmill.tokenizer.chat import ChatTemplate
 from gristmill.tokenizer.interface import Tokenizer
 from gristmill.tokenizer.model_text import ModelText
@@ -60,7 +61,6 @@ T = TypeVar("T")
 DEFAULT_CONTEXT = 8192
 """Context where none is asked for and the model allows as much."""
 
-Prompt = str | Sequence[int]
 Message = Mapping[str, Any]
 
 
@@ -150,6 +150,8 @@ class LLM:
             decoder = build(checkpoint, self._ops, _unless_failed(reading, progress), target)
             small = build(draft_checkpoint, self._ops, progress, target) if draft_checkpoint is not None else None
             self._text = reading.result()
+        if tokenizer is not None and self._text.found is not None:
+            check_vocabulary(tokenizer, self._text.found.vocab_size, config.vocab_size)
         for opened in (checkpoint, draft_checkpoint):
             if opened is not None:
                 opened.release_all()  # of a lazy model the file stays open
@@ -222,8 +224,9 @@ class LLM:
                 packed.result()
 
     def encode(self, prompt: Prompt) -> list[int]:
-        """Ids of a prompt, with BOS where the model wants it; a list of ids is taken as it is."""
-        return self.tokenizer.encode(prompt) if isinstance(prompt, str) else [int(i) for i in prompt]
+        """Ids of a prompt, with BOS where the model wants it; ids are taken as they are. ValueError for neither."""
+        given = as_prompt(prompt, "the prompt")
+        return self.tokenizer.encode(given) if isinstance(given, str) else given
 
     def generate(
         self,
@@ -337,13 +340,15 @@ class LLM:
 
     def constrain_chat(self, prompt: ChatPrompt, params: SamplingParams) -> SamplingParams:
         """`params` with their structured_outputs as they are for the whole of an answer, its thought included."""
-        if params.structured_outputs is None:
-            return params
-        return replace(params, structured_outputs=self._chat_format().constrain(prompt, params.structured_outputs))
+        constrained = self._chat_format().constrain(prompt, params.structured_outputs)
+        return (
+            replace(params, structured_outputs=constrained) if constrained is not params.structured_outputs else params
+        )
 
     def chat_reader(self, prompt: ChatPrompt, params: SamplingParams) -> DialogueReader:
         """Reads one answer into thought, calls and content. params: as they were before `constrain_chat`."""
-        return self._chat_format().reader(prompt, params.stop, constrained=params.structured_outputs is not None)
+        constrained = params.structured_outputs is not None
+        return self._chat_format().reader(prompt, params.stop, params.min_tokens, constrained=constrained)
 
     def _chat_format(self) -> ChatFormat:
         from gristmill.dialogue.format import ChatFormat
@@ -441,8 +446,10 @@ class LLM:
         priority: int | Sequence[int],
         on_end: Callable[[], object] = lambda: None,
     ) -> Answers:
-        engine, many = self._open(), _as_list(prompts)
+        engine, many = self._open(), as_prompts(prompts)
         params = _for_each("sampling_params", sampling_params or SamplingParams(), len(many))
+        if wrong := next((p for p in params if not isinstance(p, SamplingParams)), None):
+            raise ValueError(f"sampling_params must be SamplingParams, not {type(wrong).__name__}")
         priorities = _for_each("priority", priority, len(many))
         encoded = [self.encode(prompt) for prompt in many]
         for ids in encoded:
@@ -468,7 +475,7 @@ class LLM:
                 ended.set()
             return False
 
-        request = Request(tuple(int(i) for i in ids), params, wants=wants, rows_from=start)
+        request = Request(tuple(as_ids(ids, "ids")), params, wants=wants, rows_from=start)
         request_id = engine.submit(request, take)
         try:
             ended.wait()
@@ -534,6 +541,14 @@ def pick_context(config: ModelConfig, asked: int | None) -> int:
     return asked
 
 
+def check_vocabulary(tokenizer: str | Path, n_tokens: int, n_rows: int) -> None:
+    """ValueError for a vocabulary that is larger than the model's: it has ids that would mean nothing."""
+    if n_tokens > n_rows:
+        raise ValueError(
+            f"{tokenizer}: has {n_tokens} tokens, and the model {n_rows}: it is another model's vocabulary"
+        )
+
+
 def name_of(model: str | Path, path: Path) -> str:
     """What people call a model: its name on the hub, or its file's without the ending."""
     if name := as_name(model):
@@ -547,15 +562,6 @@ def _replay_mode() -> str:
     if mode not in REPLAY:
         raise ValueError(f"GRISTMILL_REPLAY must be one of {', '.join(REPLAY)}, not {mode!r}")
     return mode
-
-
-def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
-    if isinstance(prompts, str):
-        return [prompts]
-    items = list(prompts)
-    if items and all(isinstance(item, int | np.integer) for item in items):
-        return [[int(item) for item in items if not isinstance(item, str | Sequence)]]
-    return [item for item in items if isinstance(item, str | Sequence)]
 
 
 def _for_each(field: str, given: T | Sequence[T], n: int) -> list[T]:

@@ -61,22 +61,26 @@ class Piece:
 
 
 class TextReader:
-    """Turns a request's tokens into pieces of text; a stop string ends the answer and is left out of it."""
+    """Turns a request's tokens into pieces of text; a stop string ends the answer and is left out of it. One that the
+    first min_tokens tokens complete is text."""
 
     def __init__(self, tokenizer: Tokenizer | None, params: SamplingParams) -> None:
         if tokenizer is None and params.stop:
             raise ValueError("stop strings need a vocabulary, and this model has none")
         self._decoder = StreamDecoder(tokenizer) if tokenizer is not None else None
         self._stops = StopStrings(params.stop)
+        self._n_free = params.min_tokens
 
     def push(self, event: TokenEvent) -> Piece:
         if self._decoder is None:
             return Piece(event, "", event.finish)
-        text = self._stops.push(self._decoder.push(event.token_id))
+        free = self._n_free > 0
+        self._n_free -= 1
+        text = self._stops.push(self._decoder.push(event.token_id), free=free)
         if self._stops.stopped:
             return Piece(event, text, Finish.STOP)
         if event.finish is not None:
-            text += self._stops.push(self._decoder.flush()) + self._stops.flush()
+            text += self._stops.push(self._decoder.flush(), free=free) + self._stops.flush()
         return Piece(event, text, event.finish)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import operator
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NamedTuple
+from numbers import Real
+from typing import Any, Final, NamedTuple, SupportsIndex
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,14 +132,15 @@ class SamplingParams:
 
     n                    answers to one prompt; the i-th (from 0) is the one that the seed plus i would give
     temperature          0 is greedy
-    top_k                0 keeps all; top_p 1 keeps all; min_p 0 keeps all. Temperature is applied first
+    top_k                0 or -1 keeps all; top_p 1 keeps all; min_p 0 keeps all. Temperature is applied first
     repetition_penalty   divides positive and multiplies negative logits of ids in the prompt or the answer
     presence_penalty     is taken from the logits of ids in the answer, frequency_penalty as often as they are there
     logit_bias           added to the logits of ids, before penalties and temperature
-    seed                 None draws a fresh one for each request
+    seed                 None or -1 draws a fresh one for each request
     max_tokens           None generates until a stop or the end of the context
     min_tokens           so many tokens before any that would end the answer can be chosen
-    stop                 strings that end the text; they are not part of it
+    stop                 strings that end the text; they are not part of it. None, here and for ids: none
+    stop_token_ids       ids that end the answer, and are part of it, with their text unless they are special tokens
     logprobs             None, or how many alternatives to report beside each chosen token
     prompt_logprobs      the same for each token of the prompt after the first
     structured_outputs   None, or what the answer must look like
@@ -163,30 +166,23 @@ class SamplingParams:
     structured_outputs: StructuredOutputsParams | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.stop, str):
-            object.__setattr__(self, "stop", (self.stop,))
-        object.__setattr__(self, "stop", tuple(self.stop))
-        object.__setattr__(self, "stop_token_ids", tuple(self.stop_token_ids))
-        _check("n", self.n, 1, 128)
-        _check("temperature", self.temperature, 0.0, 100.0)
-        _check("top_k", self.top_k, 0, 2**31 - 1)
-        _check("top_p", self.top_p, 0.0, 1.0, open_low=True)
-        _check("min_p", self.min_p, 0.0, 1.0)
-        _check("repetition_penalty", self.repetition_penalty, 0.0, 100.0, open_low=True)
-        _check("presence_penalty", self.presence_penalty, -2.0, 2.0)
-        _check("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
+        for name, low, high in _WHOLE:
+            value = getattr(self, name)
+            if value is not None or name not in _MAY_BE_NONE:
+                self._keep(name, _whole(name, value, low, high))
+        for name, least, most, open_low in _REAL:
+            _check(name, getattr(self, name), least, most, open_low)
+            self._keep(name, float(getattr(self, name)))
+        if self.top_k == -1:
+            self._keep("top_k", 0)
+        if self.seed == -1:
+            self._keep("seed", None)
+        self._keep("stop", _texts("stop", self.stop))
+        ids = () if self.stop_token_ids is None else self.stop_token_ids
+        self._keep("stop_token_ids", tuple(_whole("stop_token_ids", i, 0, 2**31 - 1) for i in ids))
         for token_id, bias in (self.logit_bias or {}).items():
-            _check("logit_bias: a token id", token_id, 0, 2**31 - 1)
+            _whole("logit_bias: a token id", token_id, 0, 2**31 - 1)
             _check(f"logit_bias of token {token_id}", bias, -100.0, 100.0)
-        _check("min_tokens", self.min_tokens, 0, 2**31 - 1)
-        if self.max_tokens is not None:
-            _check("max_tokens", self.max_tokens, 1, 2**31 - 1)
-        if self.seed is not None:
-            _check("seed", self.seed, -(2**63), 2**64 - 1)
-        if self.logprobs is not None:
-            _check("logprobs", self.logprobs, 0, 1000)
-        if self.prompt_logprobs is not None:
-            _check("prompt_logprobs", self.prompt_logprobs, 0, 1000)
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise ValueError(f"min_tokens ({self.min_tokens}) must not be over max_tokens ({self.max_tokens})")
         guided = self.structured_outputs
@@ -197,12 +193,54 @@ class SamplingParams:
         if any(not s for s in self.stop):
             raise ValueError("stop: an empty string would stop at once; leave it out")
 
+    def _keep(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+
+
+_WHOLE: Final = (
+    ("n", 1, 128),
+    ("top_k", -1, 2**31 - 1),
+    ("seed", -(2**63), 2**64 - 1),
+    ("max_tokens", 1, 2**31 - 1),
+    ("min_tokens", 0, 2**31 - 1),
+    ("logprobs", 0, 1000),
+    ("prompt_logprobs", 0, 1000),
+)
+_MAY_BE_NONE: Final = ("seed", "max_tokens", "logprobs", "prompt_logprobs")
+_REAL: Final = (
+    ("temperature", 0.0, 100.0, False),
+    ("top_p", 0.0, 1.0, True),
+    ("min_p", 0.0, 1.0, False),
+    ("repetition_penalty", 0.0, 100.0, True),
+    ("presence_penalty", -2.0, 2.0, False),
+    ("frequency_penalty", -2.0, 2.0, False),
+)
+"""Fields of SamplingParams with their bounds, and whether the lower one is beyond them."""
+
+
+def _whole(field: str, value: SupportsIndex, low: int, high: int) -> int:
+    """Also numpy's integers, as Python's."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise ValueError(f"{field} must be a whole number, not {value!r}") from None
+    _check(field, number, low, high)
+    return number
+
 
 def _check(field: str, value: float, low: float, high: float, open_low: bool = False) -> None:
-    if not isinstance(value, int | float) or not (low < value <= high if open_low else low <= value <= high):
+    if not isinstance(value, Real) or not (low < value <= high if open_low else low <= value <= high):
         raise ValueError(
             f"{field} must be {'over' if open_low else 'at least'} {low} and at most {high}, not {value!r}"
         )
+
+
+def _texts(field: str, given: str | Iterable[str] | None) -> tuple[str, ...]:
+    texts = (given,) if isinstance(given, str) else tuple(given or ())
+    for text in texts:
+        if not isinstance(text, str):
+            raise ValueError(f"{field} must be text or a list of texts, not {text!r}")
+    return texts
 
 
 class Finish(Enum):
@@ -244,6 +282,7 @@ class Request:
     rows_from: int = 0
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "priority", _whole("priority", self.priority, -(2**63), 2**63 - 1))
         if not 0 <= self.rows_from < max(1, len(self.prompt_ids)):
             raise ValueError(
                 f"rows_from must be a position of the prompt's {len(self.prompt_ids)} tokens, not {self.rows_from}"

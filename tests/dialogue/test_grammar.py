@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import jsonschema
@@ -130,6 +131,80 @@ def test_a_model_is_forced_to_call(llm: LLM, kind: str) -> None:
             check(parsed, n_calls=[1], names=["get_time", "get_weather"])
             n_calls += 1
     assert n_calls >= 3
+
+
+STRICT = (replace(TOOLS[0], strict=True), TOOLS[1])
+CALLS_OF = {
+    "qwen": '<tool_call>\n{{"name": "get_weather", "arguments": {}}}\n</tool_call>',
+    "deepseek": f"{CALLS}{CALL}function{SEP}get_weather\n```json\n{{}}\n```{END_CALL}{END_CALLS}",
+    "llama": '{{"name": "get_weather", "parameters": {}}}',
+    "harmony": "<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{}",
+}
+KEPT, BROKEN = '{"city": "Paris", "days": 3}', '{"city": "Rome", "days": 3}'
+SAID = {"harmony": "<|channel|>final<|message|>{}"}
+
+
+def accepts(tokenizer: Bytes, grammar: Any, text: str) -> bool:
+    """Whether an answer may be just this."""
+    guide = GuideCompiler(tokenizer, tokenizer.vocab_size, tokenizer.eos_ids).compile(grammar)
+    row = np.zeros(-(-tokenizer.vocab_size // 32), np.uint32)
+    for token_id in [*tokenizer.encode_all(text), tokenizer.eos_ids[0]]:
+        guide.mask(row)
+        if not row[token_id // 32] >> (token_id % 32) & 1:
+            return False
+        if token_id not in tokenizer.eos_ids:
+            guide.advance(token_id)
+    return True
+
+
+def read(tokenizer: Bytes, kind: str, text: str) -> Parsed:
+    constrained = kind == "llama"  # as ChatFormat.reader has it
+    parser = make_parser(kind, tools=STRICT, starts_in_reasoning=False, constrained=constrained)
+    reader = DialogueReader(tokenizer, parser)
+    return put_together([delta for i in tokenizer.encode_all(text) for delta in reader.push(i)] + reader.finish())
+
+
+@pytest.mark.parametrize("kind", CALLS_OF)
+def test_strict_tools_leave_text_free_and_keep_calls_to_their_schemas(kind: str) -> None:
+    tokenizer = Bytes(SPECIAL[kind])
+    thought = "" if kind == "llama" else THOUGHTS["qwen" if kind == "deepseek" else kind]
+    grammar = answer_grammar(kind, None, STRICT, special_tokens=tokenizer.special_ids)
+    assert answer_grammar(kind, None, STRICT, ToolChoice(ChoiceMode.NONE)) is None
+    text, call = SAID.get(kind, "{}"), CALLS_OF[kind]
+    for before in ("", thought):
+        for said in ("Just so.", "Two.\n\nLines <b>{</b>", "a\n<tool> x"):
+            assert accepts(tokenizer, grammar, before + text.format(said))
+            parsed = read(tokenizer, kind, before + text.format(said))
+            assert (parsed.content.strip(), parsed.calls) == (said, [])
+        assert accepts(tokenizer, grammar, before + call.format(KEPT))
+        assert not accepts(tokenizer, grammar, before + call.format(BROKEN))
+        (called,) = read(tokenizer, kind, before + call.format(KEPT)).calls
+        assert called[0] == "get_weather"
+        assert json.loads(called[1]) == json.loads(KEPT)
+    if kind in ("qwen", "deepseek"):
+        assert accepts(tokenizer, grammar, "I look.\n" + call.format(KEPT))
+        assert not accepts(tokenizer, grammar, "I look.\n" + call.format(BROKEN))
+        assert read(tokenizer, kind, "I look.\n" + call.format(KEPT)).content.strip() == "I look."
+
+
+@pytest.mark.parametrize("n_special", [1, 9])
+@pytest.mark.parametrize("kind", SPECIAL)
+def test_whatever_is_read_as_a_call_keeps_to_a_strict_schema(kind: str, n_special: int) -> None:
+    """Random walks: where marks are spelled, too."""
+    if (kind, n_special) == ("harmony", 1):
+        pytest.skip("Harmony's marks are always special tokens")
+    tokenizer = Bytes(SPECIAL[kind][:n_special])
+    compiler = GuideCompiler(tokenizer, tokenizer.vocab_size, tokenizer.eos_ids)
+    grammar = answer_grammar(kind, None, STRICT, special_tokens=tokenizer.special_ids, thought=Thought.NONE)
+    if kind == "harmony":  # where no thought comes, it goes on within a message
+        grammar = answer_grammar(kind, None, STRICT, special_tokens=tokenizer.special_ids)
+    first = {"deepseek": CALLS, "llama": "{", "harmony": "<|channel|>commentary"}.get(kind, "<tool_call>")
+    for seed in range(6):
+        ids = walk(compiler, grammar, tokenizer.encode_all(first), tokenizer.eos_ids, tokenizer.vocab_size, seed)
+        parser = make_parser(kind, tools=STRICT, constrained=kind == "llama")
+        reader = DialogueReader(tokenizer, parser)
+        parsed = put_together([delta for i in ids for delta in reader.push(i)] + reader.finish())
+        check(parsed, n_calls=range(1, 1000), names=["get_weather", "get_time"])
 
 
 def test_nothing_is_forced_where_nothing_has_to_be() -> None:

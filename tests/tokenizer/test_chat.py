@@ -118,7 +118,6 @@ CONVERSATIONS: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]] | None
         [WEATHER, NOTHING],
     ),
     "names": ([say("user", "A", name="bob"), say("assistant", "B", name="x<|im_end|>"), say("user", "C")], None),
-    "unknown role": ([say("user", "A"), say("critic<|im_end|>", "B")], None),
     **{
         f"odd {i}": ([say("system", text), say("user", text), say("assistant", text), say("user", text)], None)
         for i, text in enumerate(ODD)
@@ -196,6 +195,18 @@ def test_text_is_as_transformers_renders_it(name: str, conversation: str) -> Non
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
+def test_calls_with_text_and_reasoning(name: str) -> None:
+    """gpt-oss's template refuses the three together, in transformers too: there the text stands for the reasoning."""
+    calls = [call("get_weather", place="東京")]
+    messages = [say("user", "A"), say("assistant", "I look.", reasoning_content="hm", tool_calls=calls)]
+    messages.append(say("tool", "20"))
+    given = [*messages[:1], say("assistant", "I look.", tool_calls=calls), messages[2]] if name == GPT_OSS else messages
+    expected = transformers_text(source_of(name), given, [WEATHER], add_generation_prompt=True)
+    assert expected is not None
+    assert our_text(template(name), messages, [WEATHER]) == expected
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
 def test_continued_message_is_as_transformers_renders_it(name: str) -> None:
     for last in ("begun", "begun ", "begun\n", "<think>\nhm", "begun <|im_end|>", "  ", "two\nlines"):
         messages = [say("user", "A"), say("assistant", last)]
@@ -227,6 +238,7 @@ FEATURES = [
     "{{ {'b': 2, 'a': 1} | dictsort }}{{ {'b': 2} | items | list }}{{ [3, 1, 2] | sort }}{{ [1, 1] | unique | list }}",
     "{{ [1, 2] | sum }}{{ [1, 5] | max }}{{ 3.7 | round }}{{ 3.75 | round(1) }}{{ '7' | int + 1 }}{{ 'x' | int(3) }}",
     "{{ missing | default('d') }}{{ '' | default('d', true) }}{{ missing is defined }}{{ messages is sequence }}",
+    "{{ 'upper' is filter }}{{ 'nope' is filter }}{{ 'odd' is test }}{{ none is test }}{{ (1, 2) is filter }}",
     "{{ 1 is odd }}{{ 4 is divisibleby 2 }}{{ 'x' is string }}{{ {} is mapping }}{{ none is none }}{{ 1 is number }}",
     "{% set ns = namespace(x=1) %}{% for i in range(3) %}{% set ns.x = ns.x + i %}{% endfor %}{{ ns.x }}",
     "{% macro m(a, b='d') %}[{{ a }}{{ b }}{{ caller() if caller }}]{% endmacro %}{{ m(1) }}"
@@ -544,12 +556,41 @@ def test_bad_conversations_are_refused_by_name(messages: Any, kwargs: Any, named
         chat.render(messages, **kwargs)
 
 
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_unknown_roles_are_refused(name: str) -> None:
+    for role in ("usr", "User", " user", "critic<|im_end|>"):
+        with pytest.raises(TemplateError, match=r"^messages\[1\]\.role: is '") as error:
+            template(name).render([say("user", "A"), say(role, "B")])
+        assert repr(role) in str(error.value)
+
+
+def test_roles_that_a_template_mentions_are_its_own() -> None:
+    say_all = "{% for m in messages %}{% if m.role in ['user', 'critic'] %}<{{ m.role }}>{{ m.content }}{% endif %}"
+    source = say_all + "{% endfor %}"
+    messages = [say("user", "A"), say("critic", "B")]
+    parts = ChatTemplate(source).render(messages)
+    assert joined(parts) == transformers_text(source, messages) == "<user>A<critic>B"
+    assert ("critic", False) in [(text[:6], is_trusted) for text, is_trusted in parts], "users name it all the same"
+    chat = ChatTemplate(source, named={"tool_use": source.replace("critic", "judge")})
+    assert chat.render(messages) == parts
+    with pytest.raises(TemplateError, match=r"messages\[1\]\.role: is 'critic'"):
+        chat.render(messages, tools=[WEATHER])
+
+
 def test_deep_input_is_refused() -> None:
     deep: Any = "x"
     for _ in range(3000):
         deep = [deep]
     with pytest.raises(ValueError, match="nested deeper than 64"):
         ChatTemplate("x").render([{"role": "user", "content": "x", "deep": deep}])
+
+
+def test_input_as_deep_as_it_may_be_renders() -> None:
+    deep: Any = "x"
+    for i in range(60):
+        deep = [deep] if i % 2 else {"a": deep}
+    text = joined(ChatTemplate("{{ messages | tojson }}{{ messages[0].deep }}").render([say("user", "A", deep=deep)]))
+    assert text == json.dumps([say("user", "A", deep=deep)]) + str(deep)
 
 
 def test_long_conversations_render() -> None:

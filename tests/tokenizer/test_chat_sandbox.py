@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -206,6 +209,9 @@ BOMBS = {
     "huge constant": "{{ 1" + "0" * 4000 + " }}",
     "deep parentheses": "{{ " + "(" * 50_000 + "1" + ")" * 50_000 + " }}",
     "deep lists": "{{ " + "[" * 5_000 + "]" * 5_000 + " }}",
+    "path of an attribute": "{{ [1] | map(attribute='ab.' * 10000000) | list }}",
+    "path of an attribute that is selected": "{{ [1] | selectattr('ab.' * 10000000) | list }}",
+    "path of attributes in a sum": "{{ [1, 2] | sum('ab.' * 10000000) }}{{ [1] | join('', 'ab.' * 10000000) }}",
     "long sum": "{{ 1" + " + 1" * 30_000 + " }}",
     "deep ifs": "{% if 1 %}" * 3_000 + "{% endif %}" * 3_000,
     "many statements": "{{ a }}" * 18_000,
@@ -272,6 +278,66 @@ def longest_pause(work: Callable[[], object]) -> float:
         done.set()
         thread.join()
     return longest
+
+
+_APART = """
+import json, sys, threading
+from gristmill.tokenizer.chat import ChatTemplate, TemplateError
+
+def render(sources):
+    for source in sources:
+        try:
+            print("".join(text for text, _ in ChatTemplate(source).render([{"role": "user", "content": "x"}])))
+        except TemplateError:
+            print("refused")
+
+threading.stack_size(1 << 18)
+thread = threading.Thread(target=render, args=(json.load(sys.stdin),))
+thread.start()
+thread.join()
+"""
+
+
+def render_apart(sources: list[str]) -> list[str]:
+    """What each gives, or "refused", in a process of its own: one that crashes or hangs fails the test alone."""
+    done = subprocess.run(
+        [sys.executable, "-c", _APART], input=json.dumps(sources), capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr or f"the process ended with {done.returncode}"
+    return done.stdout.splitlines()
+
+
+DEEP = "{%- set ns = namespace(x=()) %}{% for i in range(4000) %}{% set ns.x = ((((((ns.x,),),),),),) %}{% endfor -%}"
+WIDE = "{%- set ns = namespace(x=(1,)) %}{% for i in range(64) %}{% set ns.x = (ns.x, ns.x) %}{% endfor -%}"
+NAMES = [
+    "{{ [1] | map(ns.x) | list }}",
+    "{{ [1] | select(ns.x) | list }}",
+    "{{ [{'a': 1}] | selectattr('a', ns.x) | list }}",
+    "{{ (1)[ns.x].y }}",
+]
+USES = [
+    *NAMES,
+    "{{ {ns.x: 1} | length }}",
+    "{{ messages[0][ns.x] }}",
+    "{{ ns.x in {} }}",
+    "{{ {}.get(ns.x) }}",
+    "{{ [ns.x] | unique | list }}",
+    "{{ [{'a': 1}] | map(attribute=ns.x) | list }}",
+    "{{ ns.x == (ns.x,) }}",
+    "{{ [ns.x, ns.x] | sort }}",
+    "{{ ns.x }}",
+    "{{ '%r' % [ns.x] }}",
+    "{{ ns.x | tojson }}",
+    "{{ {1: ns.x}.values() | string }}",
+]
+
+
+@pytest.mark.parametrize(("value", "uses"), [(DEEP, USES), (WIDE, NAMES)], ids=["deep", "wide"])
+def test_large_values_are_refused_before_they_are_walked(value: str, uses: list[str]) -> None:
+    """Python hashes tuples by recursion without a limit, and whatever it hashes or prints it does at one go."""
+    harmless = "{{ ns.x is filter }}{{ ns.x is test }}{{ ns.x | length > 0 }}"
+    expected = ["FalseFalseTrue", *["refused"] * len(uses)]
+    assert render_apart([value + use for use in (harmless, *uses)]) == expected
 
 
 PAUSING = ("loops", "sort of long texts", "replace", "nested lists as JSON", "search from the right")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 import shutil
 import struct
 from collections.abc import Mapping
@@ -11,18 +12,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_write_vocabularies import write_gguf
 from tokenizer_lines import random_lines
 from tokenizer_oracles import THOROUGH, our_o200k, read_metadata, sentencepiece_oracle
 
+from gristmill.formats.open import open_checkpoint
+from gristmill.tokenizer.core import CodecTokenizer
 from gristmill.tokenizer.files import load_path
 from gristmill.tokenizer.gguf_vocab import load_gguf_vocabulary
 from gristmill.tokenizer.interface import TokenizerError
-from gristmill.tokenizer.load import load_tokenizer
-from gristmill.tokenizer.sentencepiece_file import load_sentencepiece
+from gristmill.tokenizer.load import load_tokenizer, vocabulary_of
+from gristmill.tokenizer.sentencepiece_file import load_sentencepiece, read_sentencepiece
+from gristmill.tokenizer.stream import StreamDecoder
 from gristmill.tokenizer.tiktoken_file import load_tiktoken
+from gristmill.tokenizer.write import to_gguf_metadata
+from gristmill.tokenizer.write_sentencepiece import write_sentencepiece
 
 
 @dataclass
@@ -48,7 +56,9 @@ def test_sentencepiece_model(data: Path) -> None:
         assert tokenizer.decode(expected) == sentencepiece_oracle().decode(expected)
 
 
-@pytest.mark.parametrize("user_defined", [["ab", "abc", "\u2581x", "\n"], []])
+@pytest.mark.parametrize(
+    "user_defined", [["ab", "abc", "\u2581x", "\n"], ["\u2581\u2581", "\u2581\u2581\u2581", "<x>"], []]
+)
 def test_trained_sentencepiece_models(tmp_path: Path, user_defined: list[str]) -> None:
     """Models of other shapes than Llama's: user-defined symbols, no byte pieces, no dummy prefix."""
     sentencepiece = pytest.importorskip("sentencepiece")
@@ -71,8 +81,38 @@ def test_trained_sentencepiece_models(tmp_path: Path, user_defined: list[str]) -
             )
             theirs = sentencepiece.SentencePieceProcessor(str(tmp_path / "m.model"))
             mine = load_sentencepiece(tmp_path / "m.model")
-            for line in ["the cat", "abcabx x", "  a\nb ", "\u2581x?!", "zzé😀qq", "xabc", *random_lines(72, 300)]:
-                assert mine.encode(line, add_special=False) == theirs.encode(line), line
+            write_sentencepiece(read_sentencepiece(tmp_path / "m.model"), tmp_path / "again.model")
+            again = sentencepiece.SentencePieceProcessor(str(tmp_path / "again.model"))
+            known = ["the cat", "abcabx x", "  a\nb ", "\u2581x?!", "zzé😀qq", "xabc", "if x:\n    the", " x  <x>   "]
+            for line in [*known, *spaced_lines(300), *random_lines(72, 300)]:
+                expected = theirs.encode(line)
+                assert mine.encode(line, add_special=False) == expected, line
+                assert again.encode(line) == expected, line
+                if theirs.unk_id() not in expected:  # SentencePiece prints two question marks for it
+                    assert mine.decode(expected) == theirs.decode(expected), line
+                    assert streamed(mine, expected) == theirs.decode(expected), line
+
+
+def test_user_defined_spaces_in_gguf(tmp_path: Path) -> None:
+    """Spelt with spaces, as llama.cpp's converter writes them and its tokenizer finds them."""
+    (tmp_path / "m.model").write_bytes(message(*PIECES, piece("\u2581\u2581", 0, 4), TRAINER, NORMALIZER))
+    metadata = to_gguf_metadata(read_sentencepiece(tmp_path / "m.model"))
+    assert metadata["tokenizer.ggml.tokens"] == [b"<unk>", b"<s>", b"</s>", b"\xe2\x96\x81", b"a", b"  "]
+    write_gguf(tmp_path / "m.gguf", metadata)
+    tokenizer = load_tokenizer(open_checkpoint(tmp_path / "m.gguf"))
+    assert 5 in tokenizer.encode("a  a")
+    assert tokenizer.decode([4, 5, 4]) == "a  a"
+
+
+def spaced_lines(n: int) -> list[str]:
+    random_ = random.Random(73)
+    pieces = ["a", "the", "x", "<x>", "<", "\n", " ", "  ", "   ", "\u2581", "\u2581\u2581", "<s>", "ab"]
+    return ["".join(random_.choices(pieces, k=random_.randint(1, 9))) for _ in range(n)]
+
+
+def streamed(tokenizer: CodecTokenizer, ids: list[int]) -> str:
+    decoder = StreamDecoder(tokenizer, at_start=True)
+    return "".join(map(decoder.push, ids)) + decoder.flush()
 
 
 def varint(value: int) -> bytes:
@@ -232,6 +272,45 @@ def test_broken_gguf_vocabularies(key: str, value: Any, problem: str) -> None:
     with pytest.raises(TokenizerError, match=problem) as error:
         load_gguf_vocabulary(metadata, "model.gguf")
     assert "model.gguf" in str(error.value)
+
+
+WRONG_KINDS = {
+    "strings": ["x"] * 9,
+    "whole numbers": np.array([7] * 9, np.int32),
+    "numbers": np.array([0.5] * 9, np.float32),
+    "a string": "x",
+    "a number": np.uint32(99),
+}
+
+
+@pytest.mark.parametrize("model", ["gpt2", "llama"])
+@pytest.mark.parametrize("kind", WRONG_KINDS)
+def test_values_of_a_wrong_kind_in_a_gguf_file(tmp_path: Path, model: str, kind: str) -> None:
+    """As the file's own reader gives them, which are no lists."""
+    value = WRONG_KINDS[kind]
+    keys = ["tokens", "token_type", "model", "bos_token_id", "eos_token_id", "add_bos_token"]
+    keys += ["pre", "merges"] if model == "gpt2" else ["scores", "add_space_prefix", "unknown_token_id"]
+    good = small_gguf() | {"tokenizer.ggml.model": model}
+    arrays = {"tokenizer.ggml.scores": np.float32, "tokenizer.ggml.token_type": np.int32}
+    good |= {key: np.array(good[key], dtype) for key, dtype in arrays.items()}
+    good["tokenizer.ggml.bos_token_id"] = np.uint32(7)
+    write_gguf(tmp_path / "good.gguf", good)
+    assert load_tokenizer(open_checkpoint(tmp_path / "good.gguf")).vocab_size == 9
+    right = {("tokens", "strings"), ("scores", "numbers"), ("scores", "whole numbers")}
+    right |= {("add_bos_token", "a number"), ("add_space_prefix", "a number")}
+    for key in keys:
+        if (key, kind) in right:
+            continue
+        path = tmp_path / f"{key}.gguf"
+        write_gguf(path, good | {f"tokenizer.ggml.{key}": value})
+        for read in (load_tokenizer, vocabulary_of):
+            if (key, kind, read) == ("merges", "strings", vocabulary_of):
+                continue  # nothing looks into them yet
+            with pytest.raises(TokenizerError) as error:
+                read(open_checkpoint(path))
+            assert str(path) in str(error.value)
+            assert key in str(error.value)
+            assert "arguments" not in str(error.value)
 
 
 @pytest.mark.parametrize(

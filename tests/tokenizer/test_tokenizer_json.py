@@ -6,6 +6,7 @@ import json
 import random
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -223,6 +224,51 @@ def test_unknown_patterns(tmp_path: Path, patterns: list[str]) -> None:
     # Latin and Cyrillic only: `regex` knows a younger Unicode than `tokenizers`.
     lines = ["".join(c for c in line if ord(c) < 0x500) for line in random_lines(33, 500)]
     check(mine, theirs, [*lines, "1234567 12345 x", "<|eot_id|>12<|eot_id|>"])
+
+
+UNTRUSTED = ["<think>", "</think>", "<th", "ink>", "<", "think>", "a", " ", "\n", "é", "e\u0301", "\u0338", "|>", "42"]
+
+
+@pytest.mark.parametrize("is_native", [True, False])
+def test_added_tokens_in_parts(tmp_path: Path, is_native: bool) -> None:
+    """Those that are not special are found in users' texts too and wherever texts meet, as in the text as a whole."""
+    content = dict(byte_level_json("qwen2"))
+    pattern = PATTERNS["qwen2"] if is_native else f"(?:{PATTERNS['qwen2']})"
+    content["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [split(pattern), BYTE_LEVEL]}
+    mine, theirs = both(tmp_path, content)
+    assert mine.splits_natively is is_native
+    special = [token["content"] for token in content["added_tokens"] if token["special"]]
+    random_ = random.Random(35)
+    for _ in range(1500):
+        parts = []
+        for _ in range(random_.randint(1, 6)):
+            trusted = random_.random() < 0.5
+            pieces = UNTRUSTED + special * 2 * trusted
+            parts.append(("".join(random_.choices(pieces, k=random_.randint(1, 4))), trusted))
+        text = "".join(text for text, _ in parts)
+        assert mine.encode_parts(parts, add_special=False) == theirs.encode(text).ids, parts
+    for text in special:
+        for parts in ([(text, False)], [("a<think>" + text, False), ("b", True)], [(text[:4], True), (text[4:], True)]):
+            assert not set(mine.special_ids.values()) & set(mine.encode_parts(parts)), parts
+        assert mine.encode_parts([(text, True), (text, False)]).count(mine.special_ids[text]) == 1
+
+
+def test_patterns_share_the_time_of_a_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many words a pattern leaves to the next, and however many texts added tokens leave."""
+    content = dict(byte_level_json("qwen2"))
+    steps = [split(" "), split("a+"), BYTE_LEVEL]
+    content["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": steps}
+    mine, _ = both(tmp_path, content)
+    clock = SimpleNamespace(monotonic=lambda: float(next(seconds)))  # a second passes from one look to the next
+    monkeypatch.setattr("gristmill.tokenizer.split.time", clock)
+    monkeypatch.setattr("gristmill.tokenizer.core.time", clock)
+    for short, long in (("b a " * 4, "b a " * 40), ("a<think>" * 4, "a<think>" * 40)):
+        for encode in (mine.encode, lambda text: mine.encode_parts([(text, True)])):
+            seconds = iter(range(1000))
+            assert encode(short)
+            seconds = iter(range(1000))
+            with pytest.raises(TokenizerError, match="pre-tokenizer patterns took more than 20 s"):
+                encode(long)
 
 
 @pytest.mark.parametrize("style", ["prepend", "always", "first", "never"])

@@ -12,7 +12,7 @@ from gristmill.dialogue.harmony import MESSAGE, TEXTS
 from gristmill.dialogue.parsers import make_parser
 from gristmill.dialogue.reader import DialogueReader
 from gristmill.dialogue.tagged import THINK
-from gristmill.dialogue.types import AUTO, Kind, Thought, Tool, ToolChoice
+from gristmill.dialogue.types import AUTO, ChoiceMode, Kind, Thought, Tool, ToolChoice
 from gristmill.tokenizer.chat import ChatTemplate, Parts, encode_parts, ends_after_thinking, ends_in_thinking
 from gristmill.tokenizer.interface import Tokenizer
 from gristmill.types import StructuredOutputsParams
@@ -64,17 +64,20 @@ class ChatFormat:
             thought=prompt.thought,
         )
 
-    def reader(self, prompt: ChatPrompt, stop: Sequence[str] = (), *, constrained: bool = False) -> DialogueReader:
-        """Of one answer. constrained: it keeps to something besides calls."""
+    def reader(
+        self, prompt: ChatPrompt, stop: Sequence[str] = (), min_tokens: int = 0, *, constrained: bool = False
+    ) -> DialogueReader:
+        """Of one answer. constrained: it keeps to something besides calls. stop, min_tokens: as DialogueReader."""
+        strict = prompt.tool_choice.mode is ChoiceMode.AUTO and any(tool.strict for tool in prompt.tools)
         parser = make_parser(
             self.kind,
             tools=prompt.tools,
             tool_choice=prompt.tool_choice,
             parallel=prompt.parallel,
             starts_in_reasoning=prompt.thought is Thought.OPEN,
-            constrained=constrained,
+            constrained=constrained or (strict and self.kind is Kind.LLAMA),  # calls come first, as they do then
         )
-        return DialogueReader(self._tokenizer, parser, stop)
+        return DialogueReader(self._tokenizer, parser, stop, min_tokens)
 
     def _thought_after(self, parts: Parts) -> Thought:
         if self.kind is Kind.HARMONY:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gristmill.dialogue import deepseek, harmony, qwen, qwen3_coder, tagged
+from gristmill.dialogue import deepseek, harmony, llama, qwen, qwen3_coder, tagged
 from gristmill.dialogue.parameter_rules import parameter_rules
 from gristmill.dialogue.types import AUTO, ChoiceMode, Kind, Thought, Tool, ToolChoice
 from gristmill.types import Frame, StructuredOutputsParams
@@ -44,6 +44,9 @@ def answer_grammar(
     answer          of the content. A Lark grammar is the content as the model writes it: line ends after a thought are
                     left out, and where the model may think or not it describes the thought too. Only Harmony, whose
                     calls are elsewhere, has calls beside it
+    tools           where any is strict, calls keep to the schemas of all of them, and what is no call is free. Calls
+                    come after text only where they begin with special tokens; Llama's, which begin with a brace, come
+                    first, and text begins with none
     tool_choice     REQUIRED or NAMED: an answer calls, and `answer` has no say. A NAMED function is called once
     parallel        one call or more; False: one. Harmony's answers end with the first
     special_tokens  texts of the vocabulary's special tokens (`Tokenizer.special_ids`): such marks are no text
@@ -63,8 +66,11 @@ def answer_grammar(
         if kind is Kind.PLAIN:
             raise ValueError("tool_choice: this model's chat format has no calls that could be forced; give 'auto'")
         return StructuredOutputsParams(grammar=writer.write(kind, "calls"))
-    if answer is None or kind is Kind.PLAIN:
+    if kind is Kind.PLAIN:
         return answer
+    if answer is None:
+        strict = any(tool.strict for tool in wanted) and not (kind is Kind.HARMONY and thought is Thought.NONE)
+        return StructuredOutputsParams(grammar=writer.write(kind, "calls | @text")) if strict else None
     if answer.grammar is not None and wanted and kind is not Kind.HARMONY:  # it might write what is read as a call
         raise ValueError("structured_outputs.grammar: cannot be kept together with tools; leave one out")
     if kind is Kind.HARMONY and thought is Thought.NONE:  # it goes on within a message
@@ -96,7 +102,7 @@ class _Writer:
         self._thought = thought
 
     def write(self, kind: Kind, ends: str) -> str:
-        """ends: what may follow the thought, "calls" among it or not."""
+        """ends: what may follow the thought, "calls" among it or not. @text: any that no parser takes for a call."""
         thoughts = kind in _OPENINGS and self._thought is not Thought.NONE
         match kind:
             case Kind.QWEN:
@@ -110,8 +116,17 @@ class _Writer:
             case _:
                 return "\n".join(self._harmony(ends)) + "\n"
         start = {Thought.OPEN: "thought GAP ", Thought.POSSIBLE: "(thought GAP)? "}[self._thought] if thoughts else ""
-        calls = rules if self._tools else []
-        return "\n".join([f"start: {start}({ends})", *calls, *(self._thought_rules() if thoughts else [])]) + "\n"
+        rules = rules if self._tools else []
+        if "@text" in ends:
+            ends = f"({'TEXT_ALONE? ' if kind in _OPENINGS else ''}calls | TEXT_ALONE)?"
+            rules.append(self._text_alone(kind))
+        return "\n".join([f"start: {start}({ends})", *rules, *(self._thought_rules() if thoughts else [])]) + "\n"
+
+    def _text_alone(self, kind: Kind) -> str:
+        before, marks = ("(?s:.*)", _OPENINGS[kind]) if kind in _OPENINGS else (r"[ \t\r\n]*", ("{", llama.PYTHON))
+        never = [before + "(?:" + "|".join(map(re.escape, marks)) + ")(?s:.*)"]
+        never += [begins] if (begins := _not_answer(kind, False, self._thought)) is not None else []
+        return "TEXT_ALONE: /(?s:.+)/" + "".join(f" & ~/{regex}/" for regex in never)
 
     def _arguments(self) -> list[str]:
         return [f"args_{i}: %json {json.dumps(_schema(tool))}" for i, tool in enumerate(self._tools)]
@@ -150,7 +165,7 @@ class _Writer:
         heads = [_quote(f"commentary to=functions.{tool.name} ") for tool in self._tools]
         calls = " | ".join(f'{head} {constrain} "json" {message} args_{i}' for i, head in enumerate(heads))
         thought = f'{channel} "analysis" {message} TEXT {end} {start} "assistant"'
-        ends = ends.replace("@answer", f'"final" {message} @answer')
+        ends = ends.replace("@answer", f'"final" {message} @answer').replace("@text", f'"final" {message} TEXT')
         rules = [f"start: thought* {channel} ({ends})", f"thought: {thought}", "TEXT: /(?s:.*)/"]
         return [*rules, f"calls: {calls}", *self._arguments()] if self._tools else rules
 

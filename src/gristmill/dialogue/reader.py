@@ -12,16 +12,20 @@ from gristmill.tokenizer.stream import StopStrings, StreamDecoder
 class DialogueReader:
     """One answer. Give it every token, the one that ends it included, then `finish`.
 
-    stop  strings that end the answer's content, and are no part of it. In thoughts and arguments they mean nothing
+    stop        strings that end the answer's content, and are no part of it. In thoughts and arguments they mean
+                nothing
+    min_tokens  one that the first so many tokens complete is text
     """
 
-    def __init__(self, tokenizer: Tokenizer, parser: Parser, stop: Iterable[str] = ()) -> None:
+    def __init__(self, tokenizer: Tokenizer, parser: Parser, stop: Iterable[str] = (), min_tokens: int = 0) -> None:
         self._tokenizer = tokenizer
         self._parser = parser
         self._marks = parser.marks
         self._ends = frozenset(tokenizer.eos_ids)
         self._decoder = StreamDecoder(tokenizer, skip_special=False)
         self._stops = StopStrings(stop)
+        self._n_left = min_tokens
+        self._free = False
 
     @property
     def stopped(self) -> bool:
@@ -30,6 +34,8 @@ class DialogueReader:
 
     def push(self, token_id: int) -> list[Delta]:
         """What a token adds."""
+        self._free = self._n_left > 0
+        self._n_left -= 1
         return [] if self._hides(token_id) else self._cut(self._parser.push(token_id, self._decoder.push(token_id)))
 
     def _hides(self, token_id: int) -> bool:
@@ -52,9 +58,9 @@ class DialogueReader:
         for delta in deltas:
             if self._stops.stopped:
                 break
-            text = self._stops.push(delta.text) if isinstance(delta, ContentDelta) else self._stops.flush()
-            if text:
-                kept.append(ContentDelta(text))
-            if not isinstance(delta, ContentDelta):
-                kept.append(delta)
+            if isinstance(delta, ContentDelta):
+                text, others = self._stops.push(delta.text, free=self._free), []
+            else:
+                text, others = self._stops.flush(), [delta]
+            kept += [ContentDelta(text), *others] if text else others
         return kept

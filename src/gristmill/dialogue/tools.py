@@ -13,8 +13,9 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_.\-]{1,64}")
 
 
 def read_tools(tools: object, where: str = "tools") -> tuple[Tool, ...]:
-    """Of `[{"type": "function", "function": {"name", "description", "parameters"}}]`, or the same without the inner
-    object as the Responses API has it. None is no tools. ValueError naming the field, its value and the remedy.
+    """Of `[{"type": "function", "function": {"name", "description", "parameters", "strict"}}]`, or the same without
+    the inner object as the Responses API has it. None is no tools. ValueError naming the field, its value and the
+    remedy.
     """
     if tools is None:
         return ()
@@ -43,7 +44,11 @@ def _read_tool(tool: object, where: str) -> Tool:
         raise ValueError(f"{where}.name: is {name!r:.80}; give 1 to 64 letters, digits, '_', '-' and '.'")
     if description is not None and not isinstance(description, str):
         raise ValueError(f"{where}.description: is of type {type(description).__name__}, not text")
-    return Tool(name, description or "", _read_parameters(tool.get("parameters"), f"{where}.parameters"))
+    strict = tool.get("strict")
+    if strict is not None and not isinstance(strict, bool):
+        raise ValueError(f"{where}.strict: is {strict!r:.40}; give true or false")
+    parameters = _read_parameters(tool.get("parameters"), f"{where}.parameters")
+    return Tool(name, description or "", parameters, strict is True)
 
 
 def _read_parameters(parameters: object, where: str) -> Mapping[str, Any] | None:

@@ -68,11 +68,16 @@ Delta = ReasoningDelta | ContentDelta | ToolCallStart | ToolCallArguments
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A function that a model may call. parameters: JSON schema of an object; None where it takes none."""
+    """A function that a model may call.
+
+    parameters  JSON schema of an object; None where it takes none
+    strict      calls keep to it even where an answer may do without any
+    """
 
     name: str
     description: str = ""
     parameters: Mapping[str, Any] | None = None
+    strict: bool = False
 
 
 class ChoiceMode(StrEnum):

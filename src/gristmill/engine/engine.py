@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from queue import SimpleQueue
@@ -132,13 +133,16 @@ class Engine:
     def submit(self, request: Request, sink: Sink) -> int:
         """Queue a request; its events go to the sink. Returns the id to cancel it by.
 
-        ValueError for what cannot be run, QueueFullError where too many wait, EngineClosedError after `close`.
+        ValueError for what cannot be run, QueueFullError where too many wait, EngineClosedError after `close`, and in a
+        process that was forked from the engine's.
         """
         self.check(list(request.prompt_ids), request.wants)
         sequence, stream = self._sequence(request), self._stream(request, sink)
         with self._starting:
             if self._loop is None:
                 raise EngineClosedError("the engine was closed")
+            if self._thread is not None and not self._thread.is_alive():
+                raise EngineClosedError("the engine's thread is not in this process: load the model after the fork")
             limit, n_waiting = self.settings.max_queue, self._scheduler.n_waiting + self._orders.qsize()
             if limit is not None and n_waiting >= limit:
                 raise QueueFullError(f"{n_waiting} requests wait and max_queue is {limit}: try again later")
@@ -226,12 +230,20 @@ def _run(loop: Loop, orders: SimpleQueue[Order]) -> None:
             if order is None:
                 loop.fail_all(EngineClosedError("the engine was closed"))
                 return
-            order(loop)
+            with _failing_all(loop):
+                order(loop)
             del order  # it may hold on to who gave it, and so to the engine
-        try:
+        with _failing_all(loop):
             loop.step(orders.qsize)
-        except Exception as error:  # of the scheduler itself: whose request it was cannot be told
-            loop.fail_all(error)
+
+
+@contextmanager
+def _failing_all(loop: Loop) -> Iterator[None]:
+    """Whose request has gone wrong there cannot be told."""
+    try:
+        yield
+    except Exception as error:
+        loop.fail_all(error)
 
 
 def _stop(orders: SimpleQueue[Order], thread: threading.Thread) -> None:

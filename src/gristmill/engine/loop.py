@@ -101,7 +101,7 @@ class Loop:
         """What the scheduler refuses fails at once."""
         try:
             self.scheduler.add(sequence)
-        except (ValueError, RuntimeError) as error:
+        except Exception as error:
             self._tell(stream, Failure(error))
             self._teller.flush()
             return

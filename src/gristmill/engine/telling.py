@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from gristmill.types import Event, TokenEvent
+from gristmill.types import Event, Failure, TokenEvent
 
 _log = logging.getLogger(__name__)
 _new = tuple.__new__  # of a NamedTuple, without its Python code
@@ -58,7 +58,8 @@ class Takers:
 
 
 class Teller:
-    """Tells single events, and notes which readers are to be flushed. What goes wrong in a sink is logged."""
+    """Tells single events, and notes which readers are to be flushed. What goes wrong in a sink is logged, and is the
+    request's failure."""
 
     def __init__(self) -> None:
         self._due: dict[Reader, None] = {}
@@ -69,8 +70,10 @@ class Teller:
             self._due[sink.reader] = None
         try:
             return bool(sink(event))
-        except Exception:
+        except Exception as error:
             _log.exception("what takes a request's events raised an error; the request ends")
+            if not isinstance(event, Failure):
+                _fail(sink, error)
             return True
 
     def flush(self) -> None:
@@ -106,13 +109,24 @@ class Followers:
             try:
                 if sink(_new(TokenEvent, (ids[row], None, None, None, (), n_cached))):
                     ended.append(row)
-            except Exception:
+            except Exception as error:
                 _log.exception("what takes a request's events raised an error; the request ends")
+                _fail(sink, error)
                 ended.append(row)
         for takers in self._takers:
             try:
                 takers.reader.take_step(takers, ids if len(takers.rows) == len(ids) else [ids[i] for i in takers.rows])
-            except Exception:
+            except Exception as error:
                 _log.exception("what takes the events of requests raised an error; the requests end")
+                for key in takers.keys:
+                    _fail(Share(takers.reader, key), error)
                 ended += takers.rows
         return ended
+
+
+def _fail(sink: Sink, error: Exception) -> None:
+    """Whoever waits for a request that its sink has broken is not to wait forever."""
+    try:
+        sink(Failure(error))
+    except Exception:
+        _log.exception("what takes a request's events cannot take its failure either")

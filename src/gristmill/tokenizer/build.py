@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -11,7 +10,7 @@ from gristmill.tokenizer import kinds
 from gristmill.tokenizer.core import CodecTokenizer, SpecialTokens
 from gristmill.tokenizer.interface import TokenizerError
 from gristmill.tokenizer.normalize import nfc
-from gristmill.tokenizer.split import make_splitter
+from gristmill.tokenizer.split import Split, make_splitter
 from gristmill.tokenizer.vocabulary import BYTE, NORMAL, Vocabulary, to_list
 
 _KIND_TABLE: Final = bytes({NORMAL: kinds.TEXT, BYTE: kinds.BYTE}.get(kind, kinds.LITERAL) for kind in range(256))
@@ -70,7 +69,7 @@ def _make_codec(vocabulary: Vocabulary) -> Codec:
     )
 
 
-def _make_split(vocabulary: Vocabulary) -> Callable[[str], list[str]] | None:
+def _make_split(vocabulary: Vocabulary) -> Split | None:
     if not vocabulary.patterns:
         return None
     try:

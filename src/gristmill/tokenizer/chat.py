@@ -24,6 +24,7 @@ MAX_INPUT_DEPTH: Final = 64
 MAX_INPUT_VALUES: Final = 1 << 18
 # A role of these names is as good as the template's own text: templates build tokens such as <|user|> from it.
 _ROLES = frozenset(["system", "developer", "user", "assistant", "tool", "function", "ipython", "model", "observation"])
+_QUOTED_WORD = re.compile(r"['\"]([\w-]+)['\"]")
 _REASONING = ("reasoning_content", "thinking", "reasoning")
 # Of an assistant's message that has calls and no text, templates want the content that they ask for: none, or text.
 _LOOKS_FOR_NONE = re.compile(r"\bcontent\b['\"\]]*\s+is\s+(?:not\s+)?none\b")
@@ -76,24 +77,30 @@ class ChatTemplate:
         continue_final_message  end inside the last message, for the model to go on; there is no generation prompt then
         chat_template_kwargs    what else the template asks for, such as enable_thinking or reasoning_effort
         Raises ValueError naming what is wrong with the conversation, and TemplateError (also a ValueError) for a
-        template that is broken, refuses the conversation, does what templates may not, or exceeds its budget.
+        template that is broken, refuses the conversation, does what templates may not, or exceeds its budget; and for
+        a role that the template does not name and no usual format has.
         """
         kwargs = chat_template_kwargs or {}
         if overridden := sorted(_OWN_NAMES & set(kwargs)):
             raise ValueError(f"chat_template_kwargs: {', '.join(overridden)} cannot be given here")
         copier = _Copier()
         chat = _read_messages(copier, messages)
-        _fill_contents(chat, None if _LOOKS_FOR_NONE.search(self.source) else "")
+        name = "tool_use" if tools and "tool_use" in self.named else ""
+        _check_roles(chat, self._source_of(name))
+        _fill_contents(chat, None if _LOOKS_FOR_NONE.search(self._source_of(name)) else "")
         variables: dict[str, Any] = {"documents": None, **copier.copy(dict(kwargs), "chat_template_kwargs")}
         variables["messages"] = chat
         variables["tools"] = copier.copy(list(tools), "tools") if tools else None
         variables["add_generation_prompt"] = add_generation_prompt and not continue_final_message
-        for name, text in (("bos_token", self.bos_token), ("eos_token", self.eos_token)):
+        for variable, text in (("bos_token", self.bos_token), ("eos_token", self.eos_token)):
             if text is not None:
-                variables[name] = mark(text)
+                variables[variable] = mark(text)
         tag = _add_tag(chat) if continue_final_message else ""
-        text = self._run("tool_use" if tools and "tool_use" in self.named else "", variables, copier.n_characters)
+        text = self._run(name, variables, copier.n_characters)
         return _to_parts(_cut_at(text, tag) if tag else text)
+
+    def _source_of(self, name: str) -> str:
+        return self.named[name] if name else self.source
 
     def _run(self, name: str, variables: Mapping[str, Any], n_characters: int) -> str:
         from gristmill.tokenizer import template_sandbox as sandbox  # jinja2 takes 40 ms to import
@@ -101,7 +108,7 @@ class ChatTemplate:
         started = time.monotonic()
         try:
             if name not in self._compiled:
-                self._compiled[name] = sandbox.compile_template(self.named[name] if name else self.source)
+                self._compiled[name] = sandbox.compile_template(self._source_of(name))
             return sandbox.run(self._compiled[name], variables, n_characters, self._clock, started)
         except TemplateError as error:
             raise TemplateError(f"{self._where}{name and f' ({name})'}: {error}") from None
@@ -223,6 +230,18 @@ def _read_messages(copier: _Copier, messages: Sequence[Mapping[str, Any]]) -> li
     return found
 
 
+def _check_roles(chat: list[dict[str, Any]], source: str) -> None:
+    """Many templates leave a message out in silence when its role is none of theirs."""
+    strange = [i for i, message in enumerate(chat) if message["role"] not in _ROLES]
+    named = frozenset(_QUOTED_WORD.findall(source) if strange else ())
+    for i in strange:
+        if chat[i]["role"] not in named:
+            raise TemplateError(
+                f"messages[{i}].role: is {chat[i]['role']!r:.40}, which the chat template does not name; "
+                "give user, assistant, system or tool"
+            )
+
+
 def _fill_contents(chat: list[dict[str, Any]], empty: str | None) -> None:
     for message in chat:
         if message["role"] == "assistant" and message.get("content") is None:
@@ -255,11 +274,16 @@ def _parse_arguments(calls: Any, where: str) -> None:
 
 
 def _add_reasoning_names(message: dict[str, Any]) -> None:
-    """Templates read an answer's reasoning under one name or another."""
+    """Templates read an answer's reasoning under one name or another.
+
+    gpt-oss's reads `thinking`, and takes calls with a thought or with text, not with both: the text counts then.
+    """
     reasoning = next((message[name] for name in _REASONING if message.get(name) is not None), None)
-    if reasoning is not None:
+    if reasoning is None:
+        return
+    message["reasoning_content"] = reasoning
+    if not (message.get("content") and message.get("tool_calls")):
         message.setdefault("thinking", reasoning)
-        message["reasoning_content"] = reasoning
 
 
 def _add_tag(chat: list[dict[str, Any]]) -> str:

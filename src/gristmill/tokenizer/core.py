@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
@@ -12,6 +14,7 @@ from numpy.typing import NDArray
 
 from gristmill._tokenizer import Codec
 from gristmill.tokenizer.interface import TokenizerError
+from gristmill.tokenizer.split import LIMIT_S, Split
 
 
 @contextmanager
@@ -44,7 +47,7 @@ class CodecTokenizer:
     """A `Tokenizer` over a native codec.
 
     normalize  applied to the text between added tokens; None when the model asks for none. It leaves ASCII as it is
-    split      the text between added tokens -> the words that are merged alone; None when the codec does that itself
+    split      the text between added tokens becomes words that are merged alone; None when the codec does that itself
     """
 
     def __init__(
@@ -54,7 +57,7 @@ class CodecTokenizer:
         *,
         strips_first_space: bool = False,
         normalize: Callable[[str], str] | None = None,
-        split: Callable[[str], list[str]] | None = None,
+        split: Split | None = None,
     ) -> None:
         self._codec = codec
         self._special = special
@@ -108,35 +111,52 @@ class CodecTokenizer:
                     found = self._codec.find_phrases(text, True)
                     phrases += [(len(utf8) + start, len(utf8) + end, token_id) for start, end, token_id in found]
                 utf8 += text.encode()
-            ids: list[int] = self._encode_between(utf8, phrases).tolist()
+            encode = partial(self._encode_text, deadline=time.monotonic() + LIMIT_S)
+            ids: list[int] = self._encode_between(utf8, phrases, encode, at_start=True).tolist()
         return self._with_special(ids) if add_special else ids
 
     def encode_array(self, text: str, *, parse_special: bool = False) -> NDArray[np.int32]:
         """Ids of `text` alone, without BOS and EOS, as int32 [n]: nothing is made for each id."""
         with _refusing_bad_text():
-            if self._split is None and (self._normalize is None or text.isascii()):
-                return self._codec.encode(text, parse_special, True)
-            return self._encode_between(text.encode(), self._codec.find_phrases(text, parse_special))
+            return self._encode_text(text, True, deadline=time.monotonic() + LIMIT_S, parse_special=parse_special)
 
     def _with_special(self, ids: list[int]) -> list[int]:
         ids[:0] = self._special.prefix_ids
         ids += self._special.suffix_ids
         return ids
 
-    def _encode_between(self, utf8: bytes, phrases: list[tuple[int, int, int]]) -> NDArray[np.int32]:
-        """The ids of `phrases` (start, end, id, in bytes of `utf8`) and of the texts around them."""
+    def _encode_text(
+        self, text: str, at_start: bool, *, deadline: float, parse_special: bool = False
+    ) -> NDArray[np.int32]:
+        """Added tokens are found in the text as it is, before it is normalized."""
+        if self._split is None and (self._normalize is None or text.isascii()):
+            return self._codec.encode(text, parse_special, at_start)
+        phrases = self._codec.find_phrases(text, parse_special)
+        return self._encode_between(text.encode(), phrases, partial(self._encode_plain, deadline=deadline), at_start)
+
+    def _encode_between(
+        self,
+        utf8: bytes,
+        phrases: list[tuple[int, int, int]],
+        encode: Callable[[str, bool], NDArray[np.int32]],
+        at_start: bool,
+    ) -> NDArray[np.int32]:
+        """The ids of `phrases` (start, end, id, in bytes of `utf8`), and what `encode` makes of the texts around them.
+
+        at_start  `utf8` begins a text, which the first of those is told
+        """
         parts: list[NDArray[np.int32]] = []
         at = 0
         for start, end, token_id in phrases:
-            parts += [self._encode_plain(utf8[at:start].decode(), at == 0), np.array([token_id], np.int32)]
+            parts += [encode(utf8[at:start].decode(), at_start and at == 0), np.array([token_id], np.int32)]
             at = end
-        return np.concatenate([*parts, self._encode_plain(utf8[at:].decode(), at == 0)])
+        return np.concatenate([*parts, encode(utf8[at:].decode(), at_start and at == 0)])
 
-    def _encode_plain(self, text: str, at_start: bool) -> NDArray[np.int32]:
+    def _encode_plain(self, text: str, at_start: bool, *, deadline: float) -> NDArray[np.int32]:
         if self._normalize is not None:
             text = self._normalize(text)
         if self._split is not None:
-            return self._codec.encode_words(self._split(text))
+            return self._codec.encode_words(self._split(text, deadline))
         return self._codec.encode(text, False, at_start)
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = False) -> str:

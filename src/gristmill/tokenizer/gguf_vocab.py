@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from gristmill._tokenizer import Splitter
+from gristmill.formats.strings import ByteStrings
 from gristmill.tokenizer.build import make_tokenizer
 from gristmill.tokenizer.core import CodecTokenizer
 from gristmill.tokenizer.interface import TokenizerError
@@ -98,6 +99,20 @@ class _Fields:
         array: Sequence[Any] = value
         return array
 
+    def strings(self, field: str) -> Sequence[Any] | None:
+        """An array, and none of numbers as files have them."""
+        array = self.array(field)
+        if isinstance(array, np.ndarray):
+            raise self.fail(field, f"is an array of {array.dtype}, not of strings")
+        return array
+
+    def numbers(self, field: str) -> Sequence[Any] | None:
+        """An array, and none of strings as files have them."""
+        array = self.array(field)
+        if isinstance(array, ByteStrings):
+            raise self.fail(field, "is an array of strings, not of numbers")
+        return array
+
     def token_id(self, field: str, n_ids: int) -> int | None:
         value = self.metadata.get(_PREFIX + field)
         if value is None:
@@ -120,7 +135,7 @@ def load_gguf_vocabulary(metadata: Mapping[str, Any], where: str) -> CodecTokeni
 def read_gguf_vocabulary(metadata: Mapping[str, Any], where: str) -> Vocabulary:
     """The vocabulary that GGUF metadata describes. String arrays may hold str or bytes. `where` names the file."""
     fields = _Fields(metadata, where)
-    tokens = fields.array("tokens")
+    tokens = fields.strings("tokens")
     if not tokens:
         raise fields.fail("tokens", "is missing: the file has no vocabulary; give --tokenizer FILE")
     types = _token_types(fields, len(tokens))
@@ -154,7 +169,7 @@ def _read_byte_level(fields: _Fields, tokens: Sequence[Any], types: bytes) -> Vo
         raise fields.fail(
             "pre", f"is {name!r}; supported are {', '.join(_PRES)}: convert the model again or give --tokenizer FILE"
         )
-    merges = fields.array("merges")
+    merges = fields.strings("merges")
     if merges is None:
         raise fields.fail("merges", "is missing")
     vocabulary = Vocabulary(
@@ -172,7 +187,7 @@ def _read_byte_level(fields: _Fields, tokens: Sequence[Any], types: bytes) -> Vo
 
 
 def _read_sentencepiece(fields: _Fields, tokens: Sequence[Any], types: bytes) -> Vocabulary:
-    scores = fields.array("scores")
+    scores = fields.numbers("scores")
     if scores is None:
         raise fields.fail("scores", "is missing")
     space_first = fields.flag("add_space_prefix", True)

@@ -57,7 +57,8 @@ class Tokenizer(Protocol):
         """Ids of texts put together, each with whether its special tokens are to be parsed.
 
         The texts are tokenized as one, so a border between them changes nothing; but a special token is found only
-        within one text that is trusted (True), never in the others (a user's), and never across a border.
+        within one text that is trusted (True), never in the others (a user's), and never across a border. Added tokens
+        that are not special, such as Qwen's <think>, are found wherever the texts together have them.
         """
         ...
 

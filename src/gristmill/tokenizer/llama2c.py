@@ -29,7 +29,8 @@ _BYTE_PIECE = re.compile(rb"<0x[0-9A-Fa-f]{2}>")
 def read_pieces(path: Path, n_tokens: int | None) -> tuple[list[bytes], list[float]]:
     """Pieces and scores of a tokenizer.bin: int32 longest piece, then a token each: float32 score, int32 length, bytes.
 
-    n_tokens  the model's vocabulary size, as the file does not say; None reads all. Later tokens are left out.
+    n_tokens  the model's vocabulary size, as the file does not say; None takes any number
+    Raises TokenizerError for another number, and for a file that is no tokenizer.bin.
     """
     data = path.read_bytes()
     pieces: list[bytes] = []
@@ -48,6 +49,8 @@ def read_pieces(path: Path, n_tokens: int | None) -> tuple[list[bytes], list[flo
         pieces.append(data[at : at + length])
         scores.append(score)
         at += length
+    if at < len(data):
+        raise TokenizerError(f"{path}: has more tokens than the model's {n_tokens}: it is another model's")
     if len(pieces) <= _EOS or (n_tokens is not None and len(pieces) < n_tokens):
         raise TokenizerError(f"{path}: has {len(pieces)} tokens, but the model has {n_tokens or 'at least 3'}")
     return pieces, scores

@@ -16,6 +16,7 @@ from gristmill.tokenizer.vocabulary import (
     BYTE,
     CONTROL,
     NORMAL,
+    SPACE_MARK,
     UNKNOWN,
     UNUSED,
     USER_DEFINED,
@@ -131,6 +132,14 @@ def _refuse_unsupported(model: _Model, path: Path) -> None:
         raise TokenizerError(f"{path}: normalizer_spec.escape_whitespaces = false is not supported")
 
 
+def _tokens(model: _Model) -> list[bytes]:
+    """Pieces by id. User-defined ones have spaces for U+2581, as in GGUF: they are decoded as they are spelt."""
+    return [
+        text.replace(SPACE_MARK.encode(), b" ") if kind == USER_DEFINED else text
+        for text, kind in zip(model.texts, model.types, strict=True)
+    ]
+
+
 def load_sentencepiece(path: Path, *, adds_bos: bool = True, adds_eos: bool = False) -> CodecTokenizer:
     """The tokenizer of a SentencePiece BPE model."""
     return make_tokenizer(read_sentencepiece(path, adds_bos=adds_bos, adds_eos=adds_eos))
@@ -153,9 +162,10 @@ def read_sentencepiece(path: Path, *, adds_bos: bool = True, adds_eos: bool = Fa
         )
     unk_id, bos_id, eos_id, pad_id = (token_id if 0 <= token_id < n_ids else None for token_id in ids)
     space_first = model.asks(3, True)
+    texts = _tokens(model)
     return Vocabulary(
         "spm",
-        model.texts,
+        texts,
         bytes(model.types),
         str(path),
         "pieces or scores",
@@ -163,7 +173,7 @@ def read_sentencepiece(path: Path, *, adds_bos: bool = True, adds_eos: bool = Fa
         space_first=space_first,
         strips_first_space=space_first,
         added=tuple(
-            AddedToken(as_text(model.texts[i]), i, AFTER_SPACING if piece_type == USER_DEFINED else SPECIAL)
+            AddedToken(as_text(texts[i]), i, AFTER_SPACING if piece_type == USER_DEFINED else SPECIAL)
             for i, piece_type in enumerate(model.types)
             if piece_type in (UNKNOWN, CONTROL, USER_DEFINED)
         ),

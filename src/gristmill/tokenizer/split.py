@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from gristmill._tokenizer import Splitter
 
@@ -45,12 +46,13 @@ class _KnownPatterns:
 
 KNOWN_PATTERNS = _KnownPatterns()
 
+LIMIT_S: Final = 20.0  # for all of a text: patterns that backtrack without end are an error, not a hang
+Split = Callable[[str, float], list[str]]
+"""(text, deadline as time.monotonic() tells it) -> words. Raises ValueError once the deadline has passed."""
 
-_LIMIT_S = 20.0  # a pattern that backtracks without end is an error, not a hang
 
-
-def make_splitter(patterns: list[str]) -> Callable[[str], list[str]]:
-    """text -> words: each pattern in turn cuts what the ones before left, into its matches and what lies between.
+def make_splitter(patterns: list[str]) -> Split:
+    """Each pattern in turn cuts what the ones before left, into its matches and what lies between.
 
     Raises ValueError for a pattern that is no regular expression.
     """
@@ -62,21 +64,24 @@ def make_splitter(patterns: list[str]) -> Callable[[str], list[str]]:
     except regex.error as error:
         raise ValueError(str(error)) from None
 
-    def split(text: str) -> list[str]:
+    def split(text: str, deadline: float) -> list[str]:
         words = [text]
         try:
             for pattern in compiled:
-                words = [part for word in words for part in _cut(pattern, word)]
+                words = [part for word in words for part in _cut(pattern, word, deadline)]
         except TimeoutError:
-            raise ValueError(f"the model's pre-tokenizer pattern took more than {_LIMIT_S:.0f} s") from None
+            raise ValueError(f"the model's pre-tokenizer patterns took more than {LIMIT_S:.0f} s") from None
         return words
 
     return split
 
 
-def _cut(pattern: Any, text: str) -> Iterator[str]:
+def _cut(pattern: Any, text: str, deadline: float) -> Iterator[str]:
+    left_s = deadline - time.monotonic()
+    if left_s <= 0:
+        raise TimeoutError
     start = 0
-    for match in pattern.finditer(text, timeout=_LIMIT_S):
+    for match in pattern.finditer(text, timeout=left_s):
         if match.start() > start:
             yield text[start : match.start()]
         if match.end() > match.start():

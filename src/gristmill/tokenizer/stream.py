@@ -22,7 +22,10 @@ class StreamDecoder:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def push(self, token_id: int) -> str:
-        """The characters that `token_id` completes; empty while one is incomplete."""
+        """The characters that `token_id` completes; empty while one is incomplete, and of an id that the vocabulary
+        lacks: models may have rows for more."""
+        if token_id >= self._tokenizer.vocab_size:
+            return ""
         special = self._tokenizer.is_special(token_id)
         if special and self._skip_special:
             return ""
@@ -54,14 +57,17 @@ class StopStrings:
     def stopped(self) -> bool:
         return self._stopped
 
-    def push(self, text: str) -> str:
-        """The text that may be shown now. Once `stopped`, nothing more comes."""
+    def push(self, text: str, *, free: bool = False) -> str:
+        """The text that may be shown now. Once `stopped`, nothing more comes.
+
+        free  a stop string that this completes is text
+        """
         if self._stopped:
             return ""
         if not self._stops:
             return text
         held = self._held + text
-        ends = [(start + len(stop), start) for stop in self._stops if (start := held.find(stop)) >= 0]
+        ends = [] if free else [(start + len(stop), start) for stop in self._stops if (start := held.find(stop)) >= 0]
         if ends:
             self._stopped = True
             self._held = ""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _MAX_UNIQUE: Final = 4096
 _MAX_INDENT: Final = 32
+_PATH_PART: Final = 64  # bytes of a part of an attribute's path "a.b.c", however short
 
 
 def _text_filter(function: Callable[[str], str], bytes_each: int = 16) -> Callable[..., str]:
@@ -34,6 +35,12 @@ def _text_filter(function: Callable[[str], str], bytes_each: int = 16) -> Callab
         return texts.derive(str(function(texts.plain(text))), text)
 
     return run
+
+
+def _charge_paths(environment: SandboxEnvironment, *arguments: Any) -> None:
+    """For arguments of which any may be the path of an attribute, which Jinja cuts into its parts."""
+    n_parts = sum(str.count(path, ".") for path in arguments if isinstance(path, str))
+    environment.budget.charge(_PATH_PART * n_parts)
 
 
 def _weighed(function: Callable[..., Any], factor: int = 1) -> Callable[..., Any]:
@@ -60,6 +67,7 @@ def _lazily(function: Callable[..., Any]) -> Callable[..., Any]:
     @pass_context
     def run(context: Context, value: Any, *args: Any, **kwargs: Any) -> Any:
         environment: Any = context.environment
+        _charge_paths(environment, *args, *kwargs.values())
         if isinstance(value, Undefined) or not value:
             return function(context, value, *args, **kwargs)
         return function(context, environment.items(value), *args, **kwargs)
@@ -83,6 +91,7 @@ def _replace(environment: SandboxEnvironment, value: Any, old: Any, new: Any, co
 def _join(environment: SandboxEnvironment, value: Any, d: Any = "", attribute: Any = None) -> str:
     items = environment.items(value)
     if attribute is not None:
+        _charge_paths(environment, attribute)
         items = map(jinja.make_attrgetter(environment, attribute), items)
     return join(environment, environment.text_of(d), [environment.text_of(item) for item in items])
 
@@ -121,6 +130,7 @@ def _reverse(environment: SandboxEnvironment, value: Any) -> Any:
 def _sum(environment: SandboxEnvironment, iterable: Any, attribute: Any = None, start: Any = 0) -> Any:
     items = environment.items(iterable)
     if attribute is not None:
+        _charge_paths(environment, attribute)
         items = map(jinja.make_attrgetter(environment, attribute), items)
     for item in items:
         start = environment.call_binop(None, "+", start, item)  # type: ignore[arg-type]
@@ -241,7 +251,7 @@ TESTS: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "divisibleby": _divisible,
         "lower": lambda value: isinstance(value, str) and value.islower(),
         "upper": lambda value: isinstance(value, str) and value.isupper(),
-        "filter": pass_environment(lambda environment, value: value in environment.filters),
-        "test": pass_environment(lambda environment, value: value in environment.tests),
+        "filter": pass_environment(lambda environment, value: isinstance(value, str) and value in environment.filters),
+        "test": pass_environment(lambda environment, value: isinstance(value, str) and value in environment.tests),
     }
 )

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 from types import BuiltinMethodType, CodeType, MethodType
 from typing import Any, Final, NoReturn
 
@@ -30,6 +31,7 @@ from gristmill.tokenizer.template_text import Marked
 
 MAX_SOURCE_CHARS: Final = 1 << 17
 MAX_CALLS_DEEP: Final = 100
+MAX_VALUES_DEEP: Final = 100
 MAX_RANGE: Final = 100_000
 MAX_SECONDS: Final = 1.0
 MAX_BYTES: Final = 96 << 20
@@ -38,6 +40,7 @@ BYTES_PER_CHARACTER: Final = 64
 
 _FILE_NAME = "<chat template>"
 _VIEWS: tuple[type, ...] = (type({}.items()), type({}.keys()), type({}.values()))
+_CONTAINERS: tuple[Any, ...] = (list, tuple, dict, *_VIEWS)
 _WEIGHED_AT_ONCE = 1 << 16
 _STEP = 64  # bytes that any small operation counts as
 _LOOP_ATTRIBUTES = frozenset(
@@ -128,7 +131,7 @@ class SandboxEnvironment(ImmutableSandboxedEnvironment):
             return value
         if value is None or isinstance(value, bool | int | float | Undefined):
             return str(value)
-        if isinstance(value, (list, tuple, dict, range, *_VIEWS)):
+        if isinstance(value, (range, *_CONTAINERS)):
             self.budget.charge(10 * self.weigh(value))
             return str(value)
         raise TemplateError(f"prints {_kind(value)}")
@@ -139,26 +142,25 @@ class SandboxEnvironment(ImmutableSandboxedEnvironment):
         return texts.join(found)
 
     def weigh(self, value: Any) -> int:
-        """Bytes that a walk over `value` passes by, where what is held twice counts twice. Charged as it goes."""
-        total, charged, todo = 0, 0, [value]
-        while todo:
-            item = todo.pop()
-            total += _STEP
-            if isinstance(item, str):
-                total += n_bytes_of(item)
-            elif isinstance(item, dict):
-                total += 2 * _STEP * len(item)
-                todo.extend(item)
-                todo.extend(item.values())
-            elif isinstance(item, range):
-                total += _STEP * len(item)
-            elif isinstance(item, (list, tuple, *_VIEWS)):
-                todo.extend(item)  # type: ignore[arg-type]
-            elif isinstance(item, Namespace):
-                raise TemplateError("treats a namespace as a value")
-            if total - charged > _WEIGHED_AT_ONCE:
-                self.budget.charge(total - charged)
-                charged = total
+        """Bytes that a walk over `value` passes by, where what is held twice counts twice. Charged as it goes.
+
+        Raises TemplateError also where values nest too deep: Python hashes tuples by recursion and checks no depth.
+        """
+        total, charged = 0, 0
+        around: list[Iterator[Any]] = [iter((value,))]
+        while around:
+            for item in around[-1]:
+                total += _weight_of(item)
+                if total - charged > _WEIGHED_AT_ONCE:
+                    self.budget.charge(total - charged)
+                    charged = total
+                if isinstance(item, _CONTAINERS):
+                    around.append(chain(item, item.values()) if isinstance(item, dict) else iter(item))
+                    break
+            else:
+                around.pop()
+            if len(around) > MAX_VALUES_DEEP:
+                raise TemplateError(f"nests values more than {MAX_VALUES_DEEP} deep")
         self.budget.charge(total - charged)
         return total
 
@@ -259,7 +261,9 @@ class SandboxEnvironment(ImmutableSandboxedEnvironment):
                 return obj[argument]
             except (TypeError, LookupError):
                 pass
-        return self.undefined(obj=obj, name=argument)
+        # Without a hint an error prints the argument, however large that is.
+        hint = None if isinstance(argument, int) else f"{_kind(obj)} has no element that {_kind(argument)} names"
+        return self.undefined(hint, obj, argument)
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         self.budget.charge(_STEP)
@@ -300,6 +304,12 @@ class SandboxEnvironment(ImmutableSandboxedEnvironment):
         if isinstance(obj, Macro | Undefined):
             return self._call_macro(context, obj, args, {**kwargs, **loop_variables})
         raise TemplateError(f"calls {_kind(obj)}")
+
+    def call_filter(self, name: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
+        return super().call_filter(_check_name(name), value, *args, **kwargs)
+
+    def call_test(self, name: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
+        return super().call_test(_check_name(name), value, *args, **kwargs)
 
     def _call_macro(self, context: Context, macro: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._calls_deep >= MAX_CALLS_DEEP:
@@ -388,6 +398,26 @@ def n_bytes_of(value: str | list[Any] | tuple[Any, ...] | range) -> int:
     if isinstance(value, str):
         return len(value) * ((1 if value.isascii() else 4) + isinstance(value, Marked))
     return 8 * len(value)
+
+
+def _weight_of(item: Any) -> int:
+    """What an item counts by itself, without what it holds."""
+    if isinstance(item, str):
+        return _STEP + n_bytes_of(item)
+    if isinstance(item, dict):
+        return _STEP * (1 + 2 * len(item))
+    if isinstance(item, range):
+        return _STEP * (1 + len(item))
+    if isinstance(item, Namespace):
+        raise TemplateError("treats a namespace as a value")
+    return _STEP
+
+
+def _check_name(name: Any) -> str:
+    """A filter's or test's name that is a value: looking for another kind would hash it, however large it is."""
+    if not isinstance(name, str):
+        raise TemplateError(f"names a filter or test by {_kind(name)}")
+    return name
 
 
 def _kind(value: object) -> str:

@@ -32,7 +32,7 @@ class Vocabulary:
     """Everything that a file says of a tokenizer. Sequences may be views of the file: they are not to be changed.
 
     kind          "bpe": merging starts from bytes. "spm": it starts from characters, as SentencePiece does
-    tokens        str or UTF-8 by id. bpe: in the printable alphabet of GPT-2; spm: with U+2581 for a space
+    tokens        str or UTF-8 by id. bpe: in GPT-2's printable alphabet; spm: U+2581 for a space, unless user-defined
     types         a type for each token, as GGUF numbers them
     where         what errors call the file
     fields        what errors call the part of it that holds tokens, merges or scores

@@ -10,7 +10,7 @@ from typing import Final
 from gristmill.formats.write_file import new_file
 from gristmill.tokenizer.interface import TokenizerError
 from gristmill.tokenizer.merges import has_byte_tokens, scores_of, token_texts
-from gristmill.tokenizer.vocabulary import Vocabulary
+from gristmill.tokenizer.vocabulary import SPACE_MARK, USER_DEFINED, Vocabulary
 
 _VARINT, _BYTES, _FIXED32 = 0, 2, 5
 _BPE: Final = 2
@@ -30,7 +30,12 @@ def write_sentencepiece(vocabulary: Vocabulary, path: Path) -> None:
 
 def _pieces(vocabulary: Vocabulary) -> list[bytes]:
     rows = zip(token_texts(vocabulary), scores_of(vocabulary), vocabulary.types, strict=True)
-    return [_field(1, text.encode()) + _float(2, score) + _int(3, kind) for text, score, kind in rows]
+    return [_field(1, _spelt(text, kind).encode()) + _float(2, score) + _int(3, kind) for text, score, kind in rows]
+
+
+def _spelt(text: str, kind: int) -> str:
+    """User-defined tokens have spaces as they are, and SentencePiece's pieces never do."""
+    return text.replace(" ", SPACE_MARK) if kind == USER_DEFINED else text
 
 
 def _trainer(vocabulary: Vocabulary) -> bytes:
