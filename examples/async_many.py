@@ -23,4 +23,9 @@ async def main(model: str, *prompts: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
+    try:
+        asyncio.run(main(*sys.argv[1:]))
+    except (OSError, ValueError) as error:
+        sys.exit(str(error))

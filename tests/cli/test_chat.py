@@ -226,7 +226,8 @@ def test_bad_input_is_one_clear_line(model: Path) -> None:
         (("-m", str(model), "--api-key", "k"), "--api-key is for --base-url"),
         (("--base-url", "http://x/v1", "--ctx", "9"), "--ctx is for a model in this process"),
         (("--base-url", "host:1"), "must begin with http:// or https://"),
-        (("-m", str(model), "--temp", "-1"), "temperature must be"),
+        (("-m", str(model), "--temp", "-1"), "--temp must be"),
+        (("-m", str(model), "-n", "0"), "0 is neither at least 1 nor -1"),
         (("-m", str(model), "--system", "S"), "no place for a system message"),
     ):
         done = chat(*args, lines="")
@@ -372,6 +373,20 @@ def test_what_goes_wrong_on_a_server_is_said(server: Server, status: int, events
     assert done.exception is None or isinstance(done.exception, SystemExit)
     roles = [message["role"] for message in server.asked[1][2]["messages"]]
     assert roles == (["user", "assistant", "user"] if "Hel" in done.stdout else ["user"])  # what came is kept
+
+
+@pytest.mark.parametrize("ending", ["", "/", "/v1/"])
+def test_a_server_s_address_may_leave_out_the_version(server: Server, ending: str) -> None:
+    server.events = GOOD
+    done = chat("--base-url", server.url.removesuffix("/v1") + ending, lines="Hi\n")
+    assert done.exit_code == 0, done.stderr
+    assert server.asked[0][0] == "/v1/chat/completions"
+
+
+def test_a_server_s_other_path_is_kept(server: Server) -> None:
+    server.events = GOOD
+    chat("--base-url", server.url.removesuffix("/v1") + "/openai", lines="Hi\n")
+    assert server.asked[0][0] == "/openai/chat/completions"
 
 
 def test_which_model_of_a_server(server: Server) -> None:

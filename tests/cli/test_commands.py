@@ -10,11 +10,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import small_model
 from click.testing import CliRunner
 
-from gristmill.cli.main import main
+from gristmill.cli import options
+from gristmill.cli.inspect import _safe
+from gristmill.cli.main import _one_line, main
 from gristmill.formats.open import open_checkpoint
 from gristmill.formats.qtypes import quantize_type
 from gristmill.models.build import build
@@ -59,16 +62,27 @@ def test_generate_json_has_every_field(model: str) -> None:
 
 
 def test_generate_chats_through_a_template(model: str, tmp_path: Path) -> None:
+    """Which is a wish for a chat itself."""
     (tmp_path / "t.jinja").write_text("{% for m in messages %}[{{ m.role }}: {{ m.content }}]{% endfor %}>")
     given = ("generate", "-m", model, "--chat-template", str(tmp_path / "t.jinja"), "--json", "-n", "3", "-p", "hi")
-    said = ("[user: hi]>", "[system: be brief][user: hi]>")
-    for args, text in zip((("--chat",), ("--system", "be brief")), said, strict=True):
+    said = ("[user: hi]>", "[user: hi]>", "[system: be brief][user: hi]>")
+    for args, text in zip(((), ("--chat",), ("--system", "be brief")), said, strict=True):
         ids = json.loads(run(*given, *args).stdout)["prompt_ids"]
         decoded = run("tokenize", "-m", model, "--decode", stdin=" ".join(map(str, ids))).stdout
         assert decoded.strip().removeprefix("<s>").strip() == text
     refused = run("generate", "-m", model, "--chat", "-p", "hi")
     assert refused.returncode == 1
     assert "chat template" in refused.stderr
+
+
+def test_generate_has_no_speed_of_a_token_or_two(model: str) -> None:
+    speeds = [
+        report_of("-m", model, "-p", "abc", "-n", str(n), "--ignore-eos")["stats"]["output_tokens_per_s"]
+        for n in (1, 2, 3)
+    ]
+    assert speeds[:2] == [None, None]
+    assert speeds[2] > 0
+    assert "output 2 tokens, - tok/s" in run("generate", "-m", model, "-p", "abc", "-n", "2", "--ignore-eos").stderr
 
 
 def test_generate_takes_ids_and_environment(model: str) -> None:
@@ -110,7 +124,7 @@ def test_generate_punishes_biases_and_holds_back_an_end(model: str) -> None:
         assert ids_of(*given, env={f"GRISTMILL_{name}_PENALTY": "2"}) != free
     for bias in ("77+100", "77=100"):
         assert ids_of(*given, "--logit-bias", bias) == [77] * 30
-    assert free[0] not in ids_of(*given, "--logit-bias", f"{free[0]}-100", env={"GRISTMILL_LOGIT_BIAS": "8+1 9+1"})
+    assert free[0] not in ids_of(*given, "--logit-bias", f"{free[0]}-100", env={"GRISTMILL_LOGIT_BIAS": "8+1\n9+1"})
     ending = ("-m", model, "-n", "30", "--logit-bias", "2+100")
     assert ids_of(*ending) == [2]
     assert ids_of(*ending, "--min-tokens", "5").index(2) == 5
@@ -135,7 +149,7 @@ def test_generate_keeps_to_what_an_answer_must_look_like(model: str, tmp_path: P
     assert re.fullmatch("[0-9]{4}", text("--regex", "[0-9]{4}"))
     assert text("--choice", "red wine", "--choice", "beer") in ("red wine", "beer")
     assert re.fullmatch("<[ab]{2}>", text("--grammar", str(tmp_path / "g.lark")))
-    assert text(env={"GRISTMILL_CHOICE": "wine beer"}) in ("wine", "beer")
+    assert text(env={"GRISTMILL_CHOICE": "red wine\nbeer"}) in ("red wine", "beer")
     assert re.fullmatch("[xy]", text(env={"GRISTMILL_REGEX": "[xy]"}))
     assert re.fullmatch("<[ab]{2}>", text(env={"GRISTMILL_GRAMMAR": str(tmp_path / "g.lark")}))
     assert "n" in json.loads(text(env={"GRISTMILL_JSON_SCHEMA": json.dumps(schema)}))
@@ -161,7 +175,7 @@ def test_generate_quantizes_at_load(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (["-m", "nowhere.gguf", "-p", "a"], "nowhere.gguf: no such file"),
         (["-p", "a", "--prompt-ids", "1"], "not both"),
         (["--prompt-ids", "1,x"], "must be numbers"),
-        (["-p", "a", "--temp", "-1"], "temperature must be"),
+        (["-p", "a", "--temp", "-1"], "--temp must be"),
         (["-p", "a", "--ctx", "100000"], "the context must be between 2 and the model's 128"),
         (["-p", "a" * 200], "leaves no room to answer"),
         (["-p", "a", "--logprobs", "2"], "--logprobs needs --json"),
@@ -170,19 +184,65 @@ def test_generate_quantizes_at_load(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (["-p", "a", "--logit-bias", "x+1"], "--logit-bias must be a token id and a number"),
         (["-p", "a", "--logit-bias", "3+1.2.3"], "--logit-bias must be a token id and a number"),
         (["-p", "a", "--regex", "a", "--choice", "b"], "--regex and --choice cannot be given together"),
-        (["-p", "a", "--regex", "(a"], "regex"),
+        (["-p", "a", "--regex", "(a"], "--regex: "),
         (["-p", "a", "--json-schema", "none.json"], "--json-schema: none.json: No such file"),
-        (["-p", "a", "--json-schema", "{"], "json"),
+        (["-p", "a", "--json-schema", "{"], "--json-schema: "),
+        (["-p", "a", "--json-schema", '{"type": "stop"}'], "--json-schema: Invalid type: stop"),
+        (["-p", "a", "--min-tokens", "7", "-n", "3"], "--min-tokens (7) must not be over --max-tokens (3)"),
+        (["-p", "a", "--min-tokens", "7", "--regex", "a"], "--min-tokens cannot be kept together with --json-schema, "),
+        (["-p", "a", "-n", "0"], "'--max-tokens': 0 is neither at least 1 nor -1"),
+        (["-p", "a", "--logit-bias", "259+1"], "--logit-bias: token id 259 is outside"),
+        (["--prompt-ids", "1", "--chat-template", "t.jinja"], "--chat-template need text, not --prompt-ids"),
         (["-p", "a", "--grammar", "none.lark"], "--grammar: none.lark: No such file"),
-        (["-p", "a", "--repeat-penalty", "0"], "repetition_penalty must be over 0"),
+        (["-p", "a", "--repeat-penalty", "0"], "--repetition-penalty must be over 0"),
         (["-p", "a", "--quantize", "int7"], "'int7', which is no type"),
     ],
 )
 def test_a_mistake_gets_one_clear_line(model: str, args: list[str], message: str) -> None:
     done = run("generate", *args, env={"GRISTMILL_MODEL": model})
     assert done.returncode in (1, 2)
+    assert not done.stdout
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_variable_holds_one_value_a_line() -> None:
+    @click.command()
+    @options.option("--stop", multiple=True)
+    def show(stop: tuple[str, ...]) -> None:
+        click.echo(json.dumps(stop))
+
+    for value, expected in (
+        ("little girl", ["little girl"]),
+        ("a b\r\n\n \n the end \n", ["a b", " the end "]),
+        ("\n", []),
+    ):
+        assert json.loads(CliRunner().invoke(show, env={"GRISTMILL_STOP": value}).stdout) == expected
+    assert json.loads(CliRunner().invoke(show, ["--stop", "a\nb", "--stop", " "]).stdout) == ["a\nb", " "]
+    assert "--kv-type is GRISTMILL_KV_TYPE" in CliRunner().invoke(main, ["--help"]).stdout
+
+
+def test_a_system_s_error_names_its_file_first() -> None:
+    assert (
+        _one_line(FileNotFoundError(2, "No such file or directory", "a\x1bb")) == "a\\x1bb: No such file or directory"
+    )
+    assert _one_line(OSError("said well")) == "said well"
+    assert _one_line(MemoryError()) == "MemoryError"
+
+
+def test_inspect_finds_its_model_as_all_commands_do(model: str) -> None:
+    asked = json.loads(run("inspect", model, "--json").stdout)
+    assert json.loads(run("inspect", "-m", model, "--json").stdout) == asked
+    assert json.loads(run("inspect", "--json", env={"GRISTMILL_MODEL": model}).stdout) == asked
+    assert json.loads(run("inspect", model, "--json", env={"GRISTMILL_MODEL": "nowhere"}).stdout) == asked
+    both = run("inspect", model, "-m", model)
+    assert both.returncode == 2
+    assert "--model and MODEL both name a model" in both.stderr
+
+
+def test_inspect_says_where_it_cuts_a_value() -> None:
+    assert _safe("a" * 200) == "a" * 200
+    assert _safe("[" * 201) == "\\[" * 200 + "…"
 
 
 def test_inspect_shows_tensors_and_memory(model: str) -> None:

@@ -40,8 +40,8 @@ def says(llm: LLM) -> Iterator[Callable[..., Running]]:
     """says(text): a server whose model answers so."""
     with ExitStack() as stack:
 
-        def serve(text: str, error: Exception | None = None, cut: bool = False) -> Running:
-            return stack.enter_context(serving(llm, service=ScriptedService(llm.tokenizer, text, error, cut)))
+        def serve(text: str, error: Exception | None = None, cut: bool = False, token_s: float = 0) -> Running:
+            return stack.enter_context(serving(llm, service=ScriptedService(llm.tokenizer, text, error, cut, token_s)))
 
         yield serve
 

@@ -14,15 +14,19 @@ from gristmill.types import Failure, Finish, Request, TokenEvent
 
 
 class ScriptedService:
-    """requests: what it was asked. Raises `error` after the text, where there is one. cut: max_tokens ends the text."""
+    """requests: what it was asked. Raises `error` after the text, where there is one. cut: max_tokens ends the text.
+    token_s: what a token takes."""
 
-    def __init__(self, tokenizer: Tokenizer, text: str, error: Exception | None = None, cut: bool = False) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, text: str, error: Exception | None = None, cut: bool = False, token_s: float = 0
+    ) -> None:
         ids = tokenizer.encode(text, add_special=False)
         if tokenizer.token_bytes(ids[0]) == b" " and not text.startswith(" "):  # the space that begins a text
             ids = ids[1:]
         self._ids = ids if cut else [*ids, tokenizer.eos_ids[0]]
         self._finish = Finish.LENGTH if cut else Finish.STOP
         self._error = error
+        self._token_s = token_s
         self.requests: list[Request] = []
         self.n_open = 0
         self.health = Health()
@@ -32,7 +36,11 @@ class ScriptedService:
     async def start(self, requests: Sequence[Request]) -> Answering:
         self.requests += requests
         self.n_open += 1
-        return _Script(self, self._ids, len(requests), self._error, self._finish)
+        return _Script(self, self._ids, len(requests), self._error, self._finish, self._token_s)
+
+    n_free = 1
+
+    async def room(self) -> None: ...
 
     def load(self) -> Load:
         return Load(0, 0, 0.0, 0)
@@ -44,15 +52,16 @@ class ScriptedService:
 
 class _Script(Inbox):
     def __init__(
-        self, service: ScriptedService, ids: list[int], n: int, error: Exception | None, finish: Finish
+        self, service: ScriptedService, ids: list[int], n: int, error: Exception | None, finish: Finish, token_s: float
     ) -> None:
         super().__init__(n)
+        self._token_s = token_s
         self._service, self._ids, self._error, self._finish = service, ids, error, finish
         self._speaking = asyncio.create_task(self._speak())
 
     async def _speak(self) -> None:
         for i, token_id in enumerate(self._ids):
-            await asyncio.sleep(0)
+            await asyncio.sleep(self._token_s)
             last = i == len(self._ids) - 1
             for k in range(self.n):
                 event = TokenEvent(token_id, self._finish if last else None)

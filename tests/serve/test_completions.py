@@ -54,6 +54,9 @@ def test_ids_are_a_prompt(running) -> None:
     for prompt in (ids, [ids]):
         answer = running.openai.completions.create(model="tiny", prompt=prompt, **GREEDY)
         assert answer.choices[0].text == expected(running, "ab").outputs[0].text
+    long = (ids * 1500)[:1500]  # more than there may be prompts
+    assert running.openai.completions.create(model="tiny", prompt=long, **GREEDY).usage.prompt_tokens == 1500
+    assert running.openai.embeddings.create(model="tiny", input=long).usage.prompt_tokens == 1500
 
 
 def test_a_stop_string_ends_the_answer_and_what_is_behind_it(running) -> None:
@@ -166,6 +169,19 @@ def test_embeddings_are_the_hidden_states(running) -> None:
     np.testing.assert_allclose(last, rows[-1], rtol=1e-4, atol=1e-6)
     assert [each["index"] for each in raw["data"]] == [0, 1]
     assert len(running.openai.embeddings.create(model="tiny", input="hello").data[0].embedding) == len(mean)
+
+
+def test_what_can_be_asked_for_can_be_looked_for(running) -> None:
+    """HEAD is GET without its body, as `curl -I` and `wget --spider` ask whether a server is there."""
+    paths = ("/health", "/healthz", "/v1/models", "/v1/models/tiny", "/metrics", "/", "/docs", "/web/app.js")
+    for path in (*paths, "/openapi.json"):
+        asked, looked = running.http.get(path), running.http.head(path)
+        assert (asked.status_code, looked.status_code, looked.content) == (200, 200, b"")
+        assert looked.headers["content-type"] == asked.headers["content-type"]
+        assert "content-length" in looked.headers
+    assert running.http.head("/v1/models/other").status_code == 404
+    assert running.http.head("/v1/completions").status_code == 405
+    assert running.http.get("/health").json() == {"status": "ok"}  # the connection is as it was
 
 
 def test_health_metrics_and_description(running) -> None:

@@ -28,7 +28,7 @@ def test_the_description_has_every_route(running: Running) -> None:
     there = {
         (route.path.replace(":path", ""), method)
         for route in routes
-        for method in route.methods
+        for method in route.methods - {"HEAD"}  # which is GET without its body
         if route.include_in_schema
     }
     assert told == there

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import random
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,12 @@ from gristmill import LLM
 from gristmill.serve.app import Settings
 from gristmill.serve.chat_protocol import ChatRequest, DetokenizeRequest, TokenizeChatRequest, TokenizeRequest
 from gristmill.serve.guard import Access
+from gristmill.serve.inbox import Inbox
 from gristmill.serve.messages_protocol import CountRequest, MessagesRequest
-from gristmill.serve.protocol import CompletionRequest, EmbeddingRequest
+from gristmill.serve.protocol import CLIENTS_OWN, CompletionRequest, EmbeddingRequest
 from gristmill.serve.responses_protocol import ResponsesRequest
+from gristmill.serve.service import Answering, EngineService
+from gristmill.types import Request
 
 ODD = ["0", "-1", str(2**31), str(2**63), "NaN", "Infinity", "-Infinity", "1e400", '""', "[]", "{}", "null", "true"]
 ODD += ['"\\ud800"', "[[]]", "9" * 5000, "1e-400", '"a\\u0000b"']
@@ -128,6 +132,54 @@ def test_no_value_inside_of_any_field_breaks_the_server(running, path: str, body
                 assert '"error"' not in response.text or "/v1/responses" in path, content[:200]
 
 
+def with_a_null(value: Any) -> Iterator[Any]:
+    """`value`, each time with a field that is null in another of its objects, but not in those that are a client's."""
+    if isinstance(value, dict):
+        yield {**value, "nothing": None}
+    for key, each in pairs(value):
+        if key in CLIENTS_OWN and isinstance(each, dict):
+            continue
+        for changed in with_a_null(each):
+            copied = value.copy()
+            copied[key] = changed
+            yield copied
+
+
+@pytest.mark.parametrize(("path", "body"), DEEP, ids=[f"{path} {i}" for i, (path, _) in enumerate(DEEP)])
+def test_a_field_that_is_null_is_as_if_left_out(running, path: str, body: dict[str, Any]) -> None:
+    status = running.http.post(path, json=body).status_code
+    for changed in with_a_null(body):
+        response = running.http.post(path, json=changed)
+        assert response.status_code == status, (changed, response.text)
+
+
+def test_in_what_is_a_clients_own_null_is_a_value(running, says: Callable[..., Running]) -> None:
+    form = {"type": "json_schema", "json_schema": {"schema": {"const": None}}}
+    for kept in ({"response_format": form}, {"structured_outputs": {"json": {"const": None}}}):
+        answer = running.http.post("/v1/completions", json={"prompt": "a", "max_tokens": 9, **kept}).json()
+        assert answer["choices"][0]["text"] == "null"
+    for name in ("metadata", "logit_bias", "chat_template_kwargs"):
+        refused = running.http.post("/v1/chat/completions", json={"messages": TURNS[:1], name: {"5": None}})
+        assert refused.json()["error"]["param"] == f"{name}.5"
+    server = says("ok")
+    schema = {"type": "object", "properties": {"a": {"default": None}}}
+    function = {"name": "f", "description": None, "parameters": schema}
+    call = {"type": "tool_use", "id": "c", "name": "f", "input": {"a": None}}
+    turns = [*BLOCKS[:1], {"role": "assistant", "content": [call]}, *BLOCKS[2:]]
+    tools = {"tools": [{"type": None, "name": "f", "description": None, "input_schema": schema}]}
+    for path, body in (
+        ("/v1/chat/completions", {"messages": TURNS[:1], "tools": [{"type": "function", "function": function}]}),
+        ("/v1/responses", {"input": "a", "tools": [{"type": "function", **function}]}),
+        ("/v1/messages", {"messages": turns, **tools, "max_tokens": 9}),
+    ):
+        response = server.http.post(path, json=body)
+        assert response.status_code == 200, response.text
+        text = server.llm.tokenizer.decode(server.server.config.app.state.host.service.requests[-1].prompt_ids)
+        assert '"default": null' in text
+        assert '"description"' not in text
+    assert '"a": null' in text
+
+
 def test_bodies_that_are_no_object(running) -> None:
     for body in (b"", b"{", b"[]", b"1", b"null", b"\xff\xfe", b'{"a": 1} x', b'"a"'):
         response = running.http.post("/v1/chat/completions", content=body)
@@ -183,10 +235,19 @@ def test_a_key_is_wanted_everywhere_but_for_health(llm: LLM) -> None:
             assert server.http.get("/v1/models", headers=headers).status_code == 401
 
 
+@pytest.mark.parametrize("key", ["", " ", "\t\n", " key", "key\n"])
+def test_a_key_that_requests_have_by_themselves_is_none(key: str) -> None:
+    """An empty one is shown by whoever sends no more than `Authorization: Bearer`."""
+    with pytest.raises(ValueError, match="--api-key: "):
+        Access(api_keys=("good", key))
+
+
 def test_pages_from_elsewhere_may_not_ask(running, llm: LLM) -> None:
     for host in ("evil.example", "evil.example:8000", "", "[::1", "127.0.0.1.evil.example"):
         assert running.http.get("/v1/models", headers={"Host": host}).status_code == 403
-    for host in ("localhost", "127.0.0.1:1", "[::1]:8000"):
+    told = running.http.get("/v1/models", headers={"Host": "evil.example"}).json()["error"]["message"]
+    assert "--allowed-host NAME" in told
+    for host in ("localhost", "LOCALHOST.", "127.0.0.1:1", "127.0.0.2", "127.1.2.3:80", "[::1]:8000", "[::1]"):
         assert running.http.get("/v1/models", headers={"Host": host}).status_code == 200
     response = running.http.get("/v1/models", headers={"Origin": "https://evil.example"})
     assert response.status_code == 403
@@ -196,6 +257,20 @@ def test_pages_from_elsewhere_may_not_ask(running, llm: LLM) -> None:
         allowed = server.http.get("/v1/models", headers={"Origin": "https://mine.example"})
         assert allowed.headers["access-control-allow-origin"] == "https://mine.example"
         assert server.http.get("/v1/models", headers={"Origin": "https://evil.example"}).status_code == 403
+
+
+def test_names_that_are_allowed_are_the_servers_own(llm: LLM) -> None:
+    names = ("host.docker.internal", "Mill.example.", "[fd00::1]", "192.168.0.7")
+    with serving(llm, Settings(access=Access(allowed_hosts=names))) as server:
+        for host in ("host.docker.internal:8000", "mill.example", "MILL.EXAMPLE.:443", "[fd00::1]:1", "192.168.0.7"):
+            assert server.http.get("/v1/models", headers={"Host": host}).status_code == 200, host
+        for host in ("evil.example", "a.mill.example", "[fd00::2]", "192.168.0.8", "*"):
+            assert server.http.get("/v1/models", headers={"Host": host}).status_code == 403, host
+    with serving(llm, Settings(access=Access(allowed_hosts=("*",)))) as server:
+        assert server.http.get("/v1/models", headers={"Host": "any.example"}).status_code == 200
+    for name in ("", "https://mill.example", "mill.example:80", "mill.example/v1", "fd00::1", "[::1"):
+        with pytest.raises(ValueError, match="--allowed-host: "):
+            Access(allowed_hosts=(name,))
 
 
 URL = "http://169.254.169.254/latest/meta-data"
@@ -245,9 +320,15 @@ LONG = {"prompt": "ab", "max_tokens": 2000, "ignore_eos": True}
 
 def test_the_queue_is_bounded(llm: LLM) -> None:
     with serving(llm, Settings(max_queue=1)) as server:
-        response = server.http.post("/v1/completions", json={"prompt": "ab", "n": 6})
-        assert response.status_code == 400
-        assert response.json()["error"]["param"] == "n"
+        for path, body, param in (
+            ("/v1/completions", {"prompt": "ab", "n": 6}, "n"),
+            ("/v1/completions", {"prompt": ["ab"] * 3, "n": 2}, "n"),
+            ("/v1/completions", {"prompt": ["ab"] * 6}, "prompt"),
+            ("/v1/chat/completions", {"messages": TURNS[:1], "n": 6}, "n"),
+        ):
+            response = server.http.post(path, json=body)
+            assert response.status_code == 400
+            assert response.json()["error"]["param"] == param
         with server.http.stream("POST", "/v1/completions", json={**LONG, "n": 5, "stream": True}) as stream:
             refused = server.http.post("/v1/completions", json={"prompt": "ab", "n": 2})
             assert refused.status_code == 503
@@ -255,6 +336,67 @@ def test_the_queue_is_bounded(llm: LLM) -> None:
             assert stream.status_code == 200
         wait_until(lambda: llm.engine.load().n_running == 0)
         assert server.http.post("/v1/completions", json={"prompt": "ab", "n": 5, "max_tokens": 2}).status_code == 200
+
+
+def test_as_many_texts_are_embedded_as_openai_takes(llm: LLM) -> None:
+    with serving(llm, Settings(max_queue=1)) as server:
+        texts = [chr(ord("a") + i % 26) * (1 + i % 3) for i in range(2048)]
+        answer = server.openai.embeddings.create(model="tiny", input=texts)
+        assert [each.index for each in answer.data] == list(range(2048))
+        one = server.openai.embeddings.create(model="tiny", input=texts[1])
+        assert answer.data[1].embedding == one.data[0].embedding == answer.data[1 + 78].embedding
+        assert answer.usage.prompt_tokens == sum(len(llm.tokenizer.encode(text)) for text in texts)
+        refused = server.http.post("/v1/embeddings", json={"input": [*texts, "a"]})
+        assert refused.status_code == 400
+        assert refused.json()["error"]["param"] == "input"
+
+
+def test_texts_to_embed_leave_room_for_others_and_wait_for_it(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 5 requests that may be open, they take 2; where others have taken all meanwhile, they go on after those."""
+    slices, waited = list[int](), list[int]()
+    start = EngineService.start
+
+    async def starting(service: EngineService, requests: Sequence[Request]) -> Answering:
+        slices.append(len(requests))
+        answering = await start(service, requests)
+        if len(slices) == 2:
+            others = Inbox(5)
+            service._open.add(others)
+
+            def end() -> None:
+                waited.append(len(slices))
+                service._open.remove(others)
+
+            asyncio.get_running_loop().call_later(0.3, end)
+        return answering
+
+    monkeypatch.setattr(EngineService, "start", starting)
+    with serving(llm, Settings(max_queue=1)) as server:
+        answer = server.openai.embeddings.create(model="tiny", input=["a", "b", "c", "d", "e", "f", "g"])
+    assert [each.index for each in answer.data] == list(range(7))
+    assert slices == [2, 2, 2, 1]
+    assert waited == [2]
+
+
+def test_texts_to_embed_are_refused_where_there_is_no_room(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, start = list[EngineService](), EngineService.start
+
+    async def starting(service: EngineService, requests: Sequence[Request]) -> Answering:
+        found.append(service)
+        return await start(service, requests)
+
+    monkeypatch.setattr(EngineService, "start", starting)
+    with serving(llm, Settings(max_queue=1)) as server:
+        for n_open, n_slices in ((0, 2), (4, 3)):  # beside 4 of 5, they are computed one by one
+            found.clear()
+            assert len(server.openai.embeddings.create(model="tiny", input=["a", "b", "c"]).data) == 3
+            assert len(found) == n_slices
+            if n_open == 0:
+                found[0]._open.add(Inbox(4))
+        found[0]._open.add(Inbox(1))
+        refused = server.http.post("/v1/embeddings", json={"input": ["a"] * 9})
+        assert refused.status_code == 503
+        assert refused.json()["error"]["code"] == "overloaded"
 
 
 @pytest.mark.parametrize("stream", [False, True])

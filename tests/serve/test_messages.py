@@ -97,9 +97,65 @@ def test_an_answer_that_was_begun_goes_on(says, client: Callable[..., anthropic.
     assert server.llm.tokenizer.decode(ids).endswith("The answer is")
 
 
+def test_hints_ask_for_nothing(says) -> None:
+    """As Claude Code sends them."""
+    server = says("ok")
+    requests = server.server.config.app.state.host.service.requests
+    tools = {"tools": [WEATHER]}
+    assert server.http.post("/v1/messages", json={**ASK, **tools}).status_code == 200
+    keeping = {"type": "clear_thinking_20251015", "keep": "all"}
+    hints: list[dict[str, Any]] = [
+        {"context_management": {"edits": []}},
+        {"context_management": {"edits": [keeping, {**keeping, "keep": {"type": "all"}}]}},
+        {"cache_control": {"type": "ephemeral"}},
+        {"cache_control": {"type": "ephemeral", "ttl": "1h"}},
+        {"thinking": {"type": "disabled", "display": "summarized"}},
+        *({"tools": [{**WEATHER, "eager_input_streaming": value}]} for value in (True, False, None)),
+        *({"tools": [{**WEATHER, "strict": value}]} for value in (False, None)),
+        {"tools": [{**WEATHER, "defer_loading": False, "allowed_callers": ["direct"], "input_examples": []}]},
+    ]
+    for hint in hints:
+        response = server.http.post("/v1/messages", json={**ASK, **tools, **hint})
+        assert response.status_code == 200, (hint, response.text)
+        assert requests[-1].prompt_ids == requests[0].prompt_ids
+        counted = {name: value for name, value in {**ASK, **tools, **hint}.items() if name != "max_tokens"}
+        assert server.http.post("/v1/messages/count_tokens", json=counted).status_code == 200
+    strict = {"tools": [{**WEATHER, "strict": True}]}
+    assert server.http.post("/v1/messages", json={**ASK, **strict}).status_code == 200
+    assert requests[-1].params.structured_outputs is not None  # calls keep to their schema
+
+
+@pytest.mark.parametrize(("display", "thought"), [(None, "hm"), ("summarized", "hm"), ("omitted", "")])
+def test_thoughts_are_told_or_left_out(
+    says, client: Callable[..., anthropic.Anthropic], display: str | None, thought: str
+) -> None:
+    thinking: Any = {"type": "enabled", "budget_tokens": 1024, "display": display}
+    server = says("\nhm\n</think>\n\nI will look.")  # the prompt opens the thought
+    message = client(server).messages.create(**ASK, thinking=thinking)
+    with client(server).messages.stream(**ASK, thinking=thinking) as stream:
+        kinds = [event.type for event in stream]
+        streamed = stream.get_final_message()
+    for content in (message.content, streamed.content):
+        assert [block.type for block in content] == ["thinking", "text"]
+        assert (content[0].thinking, content[1].text) == (thought, "I will look.")
+    assert kinds.count("content_block_start") == kinds.count("content_block_stop") == 2
+    assert ("thinking" in kinds) == bool(thought)
+
+
 @pytest.mark.parametrize(
     ("change", "name"),
     [
+        ({"context_management": {"edits": [{"type": "clear_thinking_20251015"}]}}, "context_management.edits[0]"),
+        (
+            {"context_management": {"edits": [{"type": "clear_tool_uses_20250919", "trigger": {}, "keep": "all"}]}},
+            "context_management.edits[0].trigger",
+        ),
+        ({"context_management": {"edits": [], "other": 1}}, "context_management.other"),
+        ({"cache_control": {"type": "ephemeral", "ttl": "1d"}}, "cache_control.ttl"),
+        ({"thinking": {"type": "disabled", "display": "all"}}, "thinking.display"),
+        ({"tools": [{**WEATHER, "strict": "yes"}]}, "tools[0].function.strict"),
+        ({"tools": [{**WEATHER, "eager_input_streaming": 1}]}, "tools[0].eager_input_streaming"),
+        ({"tools": [{**WEATHER, "defer_loading": True}]}, "tools[0].defer_loading"),
         ({"nonsense": 1}, "nonsense"),
         ({"max_tokens": 0}, "max_tokens"),
         ({"temperature": 1.5}, "temperature"),

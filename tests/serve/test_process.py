@@ -19,7 +19,9 @@ from served import wait_until
 from started import answers, engine_of, said, started
 
 from gristmill.cli.main import main
+from gristmill.serve.app import Settings
 from gristmill.serve.giving_way import giving_way
+from gristmill.serve.guard import Access
 from gristmill.serve.server import Listen
 
 LONG = {"prompt": "ab", "max_tokens": 1900, "ignore_eos": True, "stream": True, "temperature": 0}
@@ -210,6 +212,60 @@ def test_others_are_not_served_without_a_key(model_path: Path) -> None:
     result = CliRunner().invoke(main, ["serve", "-m", str(model_path), "--host", "0.0.0.0"])
     assert result.exit_code == 2
     assert "--api-key" in result.output
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (("--api-key", ""), "--api-key"),
+        (("--api-key", "good", "--api-key", " \t"), "--api-key"),
+        (("--insecure", "--api-key", "key "), "--api-key"),
+        (("--insecure", "--allowed-host", "https://a.example"), "--allowed-host"),
+        (("--api-key", "key", "--allowed-host", "a.example:8000"), "--allowed-host"),
+    ],
+)
+def test_a_key_that_is_none_and_a_name_that_is_none_are_refused(
+    model_path: Path, args: tuple[str, ...], told: str
+) -> None:
+    result = CliRunner().invoke(main, ["serve", "-m", str(model_path), "--host", "0.0.0.0", *args])
+    assert result.exit_code == 2
+    assert f"Error: {told}: " in result.output
+
+
+@pytest.mark.parametrize(
+    ("variable", "keys"),
+    [
+        ("correct horse", ("correct horse",)),
+        ("one\ntwo words\n", ("one", "two words")),
+    ],
+)
+def test_keys_of_the_environment_stand_on_lines(
+    model_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, keys: tuple[str, ...]
+) -> None:
+    served = list[Settings]()
+    monkeypatch.setattr(
+        "gristmill.cli.serve._serve_supervised", lambda text, engine, settings, _: served.append(settings)
+    )
+    env = {"GRISTMILL_API_KEY": variable, "GRISTMILL_ALLOWED_HOST": "a.example\nb.example"}
+    result = CliRunner().invoke(main, ["serve", "-m", str(model_path), "--host", "0.0.0.0"], env=env)
+    assert result.exit_code == 0, result.output
+    assert served[0].access == Access(keys, True, (), ("a.example", "b.example"))
+
+
+@pytest.mark.parametrize(
+    ("args", "is_checked"),
+    [((), True), (("--host", "0.0.0.0", "--api-key", "k"), False), (("--uds", "s"), False), (("--host", "::1"), True)],
+)
+def test_which_names_are_checked(
+    model_path: Path, monkeypatch: pytest.MonkeyPatch, args: tuple[str, ...], is_checked: bool
+) -> None:
+    served = list[Settings]()
+    monkeypatch.setattr(
+        "gristmill.cli.serve._serve_supervised", lambda text, engine, settings, _: served.append(settings)
+    )
+    for more in ((), ("--allowed-host", "a.example")):
+        assert CliRunner().invoke(main, ["serve", "-m", str(model_path), *args, *more]).exit_code == 0
+    assert [settings.access.check_host for settings in served] == [is_checked, True]
 
 
 @pytest.mark.parametrize(

@@ -88,9 +88,17 @@ def test_an_answer_keeps_to_its_schema(running) -> None:
     assert {response.status for response in asked} <= {"completed", "incomplete"}
 
 
+def test_a_stream_that_is_not_to_be_padded_is_as_usual(running) -> None:
+    options = {"include_obfuscation": False}
+    events = list(running.openai.responses.create(**ASK, max_output_tokens=2, stream=True, stream_options=options))
+    assert events[-1].type == "response.incomplete"
+
+
 @pytest.mark.parametrize(
     ("change", "param"),
     [
+        ({"stream_options": {"include_obfuscation": True}}, "stream_options.include_obfuscation"),
+        ({"input": [{"type": "reasoning", "summary": [], "encrypted_content": "x"}]}, "input[0].encrypted_content"),
         ({"nonsense": 1}, "nonsense"),
         ({"previous_response_id": "resp_1"}, "previous_response_id"),
         ({"store": True}, "store"),

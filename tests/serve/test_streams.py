@@ -120,6 +120,25 @@ def test_chunks_are_for_those_who_know_them(running: Running) -> None:
     assert told(plain.decode()) == told(joined.decode())
 
 
+@pytest.mark.parametrize(
+    ("path", "tool"),
+    [
+        ("/v1/chat/completions", {"type": "function", "function": {"name": "f"}}),
+        ("/v1/messages", {"name": "f", "input_schema": {}}),
+    ],
+)
+def test_a_stream_is_kept_alive_while_tokens_come_that_show_nothing(
+    says: Callable[..., Running], monkeypatch: pytest.MonkeyPatch, path: str, tool: dict[str, Any]
+) -> None:
+    monkeypatch.setattr("gristmill.serve.sse.KEEP_ALIVE_S", 0.1)
+    call = '<tool_call>\n{"arguments": {"a": "%s"}, "name": "f"}\n</tool_call>' % ("b" * 100)  # told with its name
+    body = {**CHAT, "max_tokens": 500, "tools": [tool]}
+    with says(call, token_s=0.01).http.stream("POST", path, json=body) as answer:
+        lines = list(answer.iter_lines())
+    assert lines.count(": still at work") >= 5
+    assert "b" * 100 in "".join(lines)
+
+
 def test_a_client_that_waits_gets_everything(running: Running) -> None:
     body = {**CHAT, "max_tokens": 1900, "ignore_eos": True, "n": 3, "logprobs": True, "top_logprobs": 20}
     with connected(running, "1.1", body, "/v1/chat/completions", receive_bytes=4096) as client:

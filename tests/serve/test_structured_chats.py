@@ -190,7 +190,7 @@ def test_harmonys_prompt_shows_the_schema(served: tuple[str, Running]) -> None:
     asked = [chat, responses_protocol.as_chat(response), messages_protocol.as_chat(message, texts)]
     schema = json.dumps(SCHEMA, separators=(",", ":"))
     for request, about in zip(asked, ("trip\n\n// A plan.", "trip\n\n// A plan.", "answer\n"), strict=True):
-        text = running.llm.tokenizer.decode(texts.prompt(request, constrained=True).ids)
+        text = running.llm.tokenizer.decode(texts.prompt(request).ids)
         assert (f"# Response Formats\n\n## {about}\n{schema}" in text) == (name == "harmony")
         assert (schema in text) == (name == "harmony")
 

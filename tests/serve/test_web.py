@@ -334,6 +334,31 @@ def test_keys(visit: Visit) -> None:
     assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
 
 
+def test_letters_that_a_mac_writes_with_option_are_written(visit: Visit) -> None:
+    """'@' is Option and L on a German keyboard. A layout that has no character there leaves Option to the page."""
+    visit.context.add_init_script("Object.defineProperty(navigator, 'platform', { get: () => 'MacIntel' })")
+    visit.page.reload()
+
+    def press(selector: str, key: str) -> tuple[bool, bool]:
+        """Whether the page took it, and whether the list of conversations is there after it."""
+        init = f"{{ key: '{key}', code: 'KeyL', altKey: true, bubbles: true, cancelable: true }}"
+        is_taken = visit.page.evaluate(
+            f"!document.querySelector('{selector}').dispatchEvent(new KeyboardEvent('keydown', {init}))"
+        )
+        return is_taken, visit.page.evaluate("document.body.classList.contains('with-sidebar')")
+
+    assert press("#input", "@") == (False, True)
+    assert press("#settings textarea", "@") == (False, True)
+    assert press("#input", "l") == (True, False)
+    assert press("body", "@") == (True, True)
+
+
+def test_elsewhere_alt_and_a_letter_are_the_pages(visit: Visit) -> None:
+    init = "{ key: 'ł', code: 'KeyL', altKey: true, bubbles: true, cancelable: true }"
+    sent = f"document.querySelector('#input').dispatchEvent(new KeyboardEvent('keydown', {init}))"
+    assert visit.page.evaluate(sent) is False
+
+
 def test_an_answer_is_announced(visit: Visit) -> None:
     expect(visit.page.get_by_role("log")).to_have_attribute("aria-live", "polite")
     visit.type("endless")
@@ -508,6 +533,13 @@ def test_settings_reach_the_server(visit: Visit) -> None:
     visit.ask("last")
     assert not {"temperature", "top_k", "seed", "reasoning_effort", "stop"} & visit.last_body().keys()
     assert said(visit.last_body())[0] == ("system", "Be brief.")
+
+
+def test_every_line_of_stop_at_is_sent(visit: Visit) -> None:
+    visit.page.click("#tune")
+    visit.page.get_by_label("Stop at").fill("\n".join("abcdefgh"))
+    visit.ask("hello")
+    assert visit.last_body()["stop"] == list("abcdefgh")
 
 
 @pytest.mark.parametrize("probabilities", [False, True])

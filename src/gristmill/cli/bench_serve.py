@@ -26,6 +26,7 @@ from gristmill.cli import options
 from gristmill.cli.bench_serve_options import Bounds, JsonObject, Percentiles, Rate, SpanType
 from gristmill.cli.bench_serve_own import own_server
 from gristmill.cli.bench_serve_table import print_summary
+from gristmill.cli.writable import check_file
 from gristmill.serve.giving_way import giving_way
 from gristmill.tokenizer.interface import Tokenizer
 
@@ -134,6 +135,8 @@ def serve(
     the server counts. ITL is the time between events with text, of which one may carry several tokens. All times
     include the network and, for the first requests, connecting. On a server's own machine this leaves the cores to it.
     """
+    if output_json is not None:
+        check_file("--output-json", output_json)
     if plot is not None:
         _check_plot(plot)
     if base_url is None and model is None:
@@ -176,12 +179,12 @@ def serve(
 def _tell(
     summary: dict[str, Any], measured: Run, percentiles: tuple[float, ...], output_json: Path | None, as_json: bool
 ) -> None:
-    if output_json is not None:
-        output_json.write_text(json.dumps({**summary, "requests": detail(measured)}) + "\n")
     if as_json:
         click.echo(json.dumps(summary, indent=1))
     else:
         print_summary(summary, percentiles)
+    if output_json is not None:  # last, as the disk may be full by now
+        output_json.write_text(json.dumps({**summary, "requests": detail(measured)}) + "\n")
 
 
 def _prompts(asked: _Asked, vocabulary: Tokenizer | None, as_ids: bool) -> list[Prompt]:
@@ -275,6 +278,7 @@ def _serve_args(
 def _check_plot(path: Path) -> None:
     if path.suffix not in (".png", ".svg", ".pdf"):
         raise click.UsageError(f"--plot {path}: the name must end in .png, .svg or .pdf")
+    check_file("--plot", path)
     try:
         picture.check()
     except ImportError as error:

@@ -14,7 +14,7 @@ from gristmill.cli.chat_backend import Backend
 from gristmill.cli.chat_repl import Repl
 from gristmill.cli.chat_screen import PlainScreen, Screen
 from gristmill.cli.chat_session import Conversation
-from gristmill.cli.sampling import chosen_by_models
+from gristmill.cli.sampling import Limit, chosen_by_models, naming_options
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -58,7 +58,9 @@ def _setting(*names: str, **how: Any) -> Callable[[F], F]:
 
 
 _SETTINGS = (
-    _setting("-n", "--max-tokens", type=int, help="most tokens of an answer; -1, the default: as the context allows"),
+    _setting(
+        "-n", "--max-tokens", type=Limit(), help="most tokens of an answer; -1, the default: as the context allows"
+    ),
     _setting("--min-tokens", type=int, help="least tokens to write before an end"),
     *chosen_by_models(_setting),
     _setting("--presence-penalty", type=float, help="taken from logits of tokens in the answer"),
@@ -82,7 +84,7 @@ def _settings(command: F) -> F:
     help="model file, folder, ORG/NAME[:QUANT] of a pulled one, or with --base-url a name there "
     "[default: the story model that comes along]",
 )
-@options.option("--base-url", help="a server that speaks OpenAI's API: http://host:port/v1")
+@options.option("--base-url", help="a server that speaks OpenAI's API: http://host:port, or with its path as /v1")
 @options.option("--api-key", help="the server's key; better in GRISTMILL_API_KEY, which other users do not see")
 @options.option("--system", help="system message")
 @options.chat_template
@@ -102,8 +104,9 @@ def chat(
     What is chosen where nothing is said is the same as for `generate`; with --base-url, the server's own.
     """
     conversation = Conversation(system=system)
-    for name, value in click.get_current_context().meta[__name__].items():
-        conversation.change(name, value)
+    with naming_options():
+        for name, value in click.get_current_context().meta[__name__].items():
+            conversation.change(name, value)
     backend: Backend
     if base_url is not None:
         options.refuse_given(_HERE, "is for a model in this process, not for --base-url")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from gristmill.cli.chat_session import Conversation
+from gristmill.cli.timed import tokens_per_s
 from gristmill.dialogue.types import ContentDelta, ReasoningDelta
 
 ChatDelta = ReasoningDelta | ContentDelta
@@ -25,8 +26,10 @@ class Tally:
     n_prompt, n_cached      tokens of the prompt, and those that needed no computing; None where nobody says
     prompt_ids, output_ids  empty where they are not known
     n_output                tokens of the answer; of a server that does not count them, pieces
+    n_told                  pieces that came one after another
     finish                  why it ended, as in the OpenAI API; None while it goes on
     packing_s               seconds that tokens after the first one waited for weights to be packed
+    least_s                 pieces that came within less say nothing of how fast they were made
     """
 
     n_prompt: int | None = None
@@ -34,20 +37,23 @@ class Tally:
     prompt_ids: list[int] = field(default_factory=list)
     output_ids: list[int] = field(default_factory=list)
     n_output: int = 0
+    n_told: int = 0
     finish: str | None = None
     started: float = field(default_factory=time.perf_counter)
     first: float | None = None
     last: float = 0.0
     packing_s: float = 0.0
+    least_s: float = 0.0
     _packed_before: float = 0.0
 
-    def count(self, packing_s: float = 0.0) -> None:
-        """A token has come. packing_s: `LLM.packing_s` by now."""
-        self.last = time.perf_counter()
+    def count(self, packing_s: float = 0.0, at: float | None = None) -> None:
+        """A token has come, at this time or now. packing_s: `LLM.packing_s` by then."""
+        self.last = time.perf_counter() if at is None else at
         if self.first is None:
             self.first, self._packed_before = self.last, packing_s
         self.packing_s = packing_s - self._packed_before
         self.n_output += 1
+        self.n_told += 1
 
     @property
     def n_used(self) -> int | None:
@@ -56,11 +62,11 @@ class Tally:
 
     @property
     def tokens_per_s(self) -> float | None:
-        """From the first token on, without the packing of weights; None for an answer of one."""
-        if self.first is None or self.n_output < 2:
+        """From the first piece on, without the packing of weights; None where too little came after it."""
+        taken = 0.0 if self.first is None else self.last - self.first - self.packing_s
+        if taken < self.least_s or self.n_told < 3:
             return None
-        taken = self.last - self.first - self.packing_s
-        return (self.n_output - 1) / taken if taken > 0 else None
+        return tokens_per_s(self.n_output * (self.n_told - 1) / self.n_told, taken)
 
 
 class Backend(Protocol):

@@ -6,17 +6,17 @@ from collections.abc import Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from gristmill.cli.chat_backend import ChatDelta, ContextFullError, Tally
 from gristmill.cli.chat_session import Conversation, params
 from gristmill.cli.sampling import USUAL
+from gristmill.cli.timed import timed_pieces
 from gristmill.dialogue.format import ChatFormat, ChatPrompt
 from gristmill.dialogue.types import ContentDelta, Kind, ReasoningDelta, Thought
 from gristmill.formats.open import open_checkpoint
 from gristmill.llm import LLM
 from gristmill.models.sampling import Recommended
-from gristmill.outputs import Piece
 from gristmill.tokenizer.chat import ChatTemplate
 from gristmill.tokenizer.chat_builtin import find_builtin
 from gristmill.tokenizer.chat_files import load_chat_template
@@ -81,12 +81,12 @@ class LocalBackend:
                 f"the conversation has {len(ids)} tokens with this message, and the context holds {self.context}"
             )
         tally = self.tally = Tally(n_prompt=len(ids), prompt_ids=ids)
-        reader = self._format.reader(prompt, chosen.stop)
+        reader = self._format.reader(prompt, chosen.stop, chosen.min_tokens)
         # Stop strings are the reader's: they mean nothing in thoughts.
-        pieces = cast("Generator[Piece, None, None]", self._llm.pieces(ids, replace(chosen, stop=())))
-        with closing(pieces):
-            for piece in pieces:
-                tally.count(self._llm.packing_s)
+        with closing(timed_pieces(self._llm, ids, replace(chosen, stop=()))) as tokens:
+            for token in tokens:
+                piece = token.piece
+                tally.count(token.packing_s, token.at)
                 tally.output_ids.append(piece.event.token_id)
                 if tally.n_cached is None:
                     tally.n_cached = piece.event.n_cached

@@ -9,6 +9,7 @@ import urllib.request
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
 from typing import IO, Any, Final, NoReturn
+from urllib.parse import urlsplit
 
 from gristmill.cli.chat_backend import ChatDelta, ContextFullError, Tally
 from gristmill.cli.chat_session import Conversation
@@ -17,12 +18,13 @@ from gristmill.dialogue.types import ContentDelta, ReasoningDelta
 _MAX_LINE_BYTES: Final = 16 << 20
 _MAX_BODY_BYTES: Final = 4 << 20
 _ANSWERS_WITHIN_S: Final = 15.0
+_LEAST_S: Final = 0.01  # what comes within less was sent together
 
 
 class RemoteBackend:
     """A server's model.
 
-    base_url  as OpenAI's clients take it: http://host:port/v1
+    base_url  as OpenAI's clients take it: http://host:port/v1, of which /v1 may be left out
     api_key   sent as a bearer token, to this host alone: redirections are not followed
     model     None: the only one that the server lists
     Raises ValueError for what is no address or what the server says is wrong, OSError where it cannot be reached.
@@ -31,7 +33,8 @@ class RemoteBackend:
     def __init__(self, base_url: str, api_key: str | None = None, model: str | None = None) -> None:
         if not base_url.startswith(("http://", "https://")):
             raise ValueError(f"--base-url must begin with http:// or https://, not {base_url!r:.80}")
-        self._base = base_url.rstrip("/")
+        base = base_url.rstrip("/")
+        self._base = base if urlsplit(base).path else f"{base}/v1"
         self._headers = {"Content-Type": "application/json", "User-Agent": "gristmill"}
         if api_key:
             self._headers["Authorization"] = f"Bearer {api_key}"
@@ -43,7 +46,7 @@ class RemoteBackend:
         self.name = model if model is not None else self._only_model()
 
     def answer(self, conversation: Conversation) -> Generator[ChatDelta, None, None]:
-        tally = self.tally = Tally()
+        tally = self.tally = Tally(least_s=_LEAST_S)
         with closing(self._open("/chat/completions", _body(self.name, conversation))) as response:
             for chunk in _events(response, self._base):
                 yield from _read_chunk(chunk, tally)

@@ -75,6 +75,10 @@ def perform(
     """What `convert` and `quantize` both do."""
     if threads is not None and not 1 <= threads <= 1024:
         raise click.UsageError(f"--threads must be 1 to 1024, not {threads}")
+    if out.endswith("/"):
+        if out_format not in (None, "safetensors"):
+            raise click.UsageError(f"--out {out}: names a folder, and {out_format} is one file; leave out the last /")
+        out_format = "safetensors"
     with _progress() as progress:
         report = run(
             _open(locate(model)),
@@ -98,8 +102,9 @@ def _open(path: Path) -> Checkpoint:
 def _summary(report: Report) -> str:
     types = ", ".join(f"{label} {_size(n)}" for label, n in report.bytes_by_type.items())
     speed = report.bytes_in / max(report.seconds, 1e-9)
+    kind = "a safetensors folder" if report.format == "safetensors" else f"a {report.format} file"
     return (
-        f"{report.out}: {_size(report.bytes_out)} ({types}) from {_size(report.bytes_in)} of tensors"
+        f"{report.out}: {kind} of {_size(report.bytes_out)} ({types}) from {_size(report.bytes_in)} of tensors"
         f" in {report.seconds:.1f} s, {_size(int(speed))}/s"
     )
 

@@ -11,8 +11,9 @@ import click
 
 from gristmill.cli import options
 from gristmill.cli.loading import load_as, recommended
-from gristmill.cli.sampling import params_of, sampling
-from gristmill.outputs import Piece
+from gristmill.cli.sampling import naming_options, params_of, sampling
+from gristmill.cli.streams import read_text
+from gristmill.cli.timed import Timed, timed_pieces, tokens_per_s
 from gristmill.types import Finish
 
 _EXAMPLES = """
@@ -34,7 +35,7 @@ Examples:
 @options.option("--prompt-ids", help="token ids instead of text: 1,2,3")
 @options.option("--chat", is_flag=True, help="the prompt is a user's message; the model's chat template goes around it")
 @options.option("--system", help="system message of the chat; implies --chat")
-@options.chat_template
+@options.option("--chat-template", help="a Jinja2 file to use instead of the model's own template; implies --chat")
 @sampling
 @options.loading
 @options.as_json
@@ -50,19 +51,20 @@ def generate(
     """Continue a text."""
     if prompt is not None and prompt_ids is not None:
         raise click.UsageError("give --prompt or --prompt-ids, not both")
-    chat = chat or system is not None
+    chat = chat or system is not None or how.chat_template is not None
     if chat and prompt_ids is not None:
-        raise click.UsageError("--chat and --system need text, not --prompt-ids")
+        raise click.UsageError("--chat, --system and --chat-template need text, not --prompt-ids")
     ctx = click.get_current_context()
     params = params_of(ctx)
     if params.logprobs is not None and not as_json:
         raise click.UsageError("--logprobs needs --json")
-    text = prompt if prompt is not None or prompt_ids is not None else sys.stdin.read()
+    text = prompt if prompt is not None or prompt_ids is not None else read_text()
     started = time.perf_counter()
     llm = load_as(model, how)
     loaded = time.perf_counter()
     told = recommended(how, llm)
     dialogue = None
+    echo = ""  # of the prompt, which waits for the first token: until then the request may be refused
     if chat and text is not None:
         from gristmill.cli.generate_chat import Dialogue, ask
 
@@ -73,14 +75,15 @@ def generate(
     else:
         params = params_of(ctx, told.said)
         ids = llm.encode(text) if text is not None else _parse_ids(prompt_ids or "")
-    if not as_json and text is not None and not chat:
-        _write(text)
+        echo = text or ""
     run = _Run(loaded - started)
-    for piece in llm.pieces(ids, dialogue.params if dialogue is not None else params):
-        run.add(piece, llm.packing_s)
-        shown = dialogue.push(piece) if dialogue is not None else piece.text
-        if not as_json:
-            _write(shown if text is not None else f"{piece.event.token_id} ")
+    with naming_options():
+        for token in timed_pieces(llm, ids, dialogue.params if dialogue is not None else params):
+            run.add(token)
+            shown = dialogue.push(token.piece) if dialogue is not None else token.piece.text
+            if not as_json:
+                _write(echo + (shown if text is not None else f"{token.piece.event.token_id} "))
+                echo = ""
     if as_json:
         report = run.report(ids)
         click.echo(
@@ -94,63 +97,60 @@ def generate(
 
 
 class _Run:
-    """Collects the pieces of one generation and the times at which they came."""
+    """Collects the tokens of one generation."""
 
     def __init__(self, load_s: float) -> None:
         self._load_s = load_s
         self._start = time.perf_counter()
-        self._times: list[float] = []
-        self._packing: list[float] = []
-        self._pieces: list[Piece] = []
+        self._tokens: list[Timed] = []
 
-    def add(self, piece: Piece, packing_s: float) -> None:
-        """packing_s: `LLM.packing_s` by now."""
-        self._times.append(time.perf_counter() - self._start)
-        self._packing.append(packing_s)
-        self._pieces.append(piece)
+    def add(self, token: Timed) -> None:
+        self._tokens.append(token)
 
     def stats(self, n_prompt: int) -> dict[str, Any]:
-        """Prompt speed up to the first token; output speed from the first token on, without the packing of weights."""
-        first, last = self._times[0], self._times[-1]
-        packing = self._packing[-1] - self._packing[0]
-        n_after = len(self._pieces) - 1
+        """Prompt speed up to the first token; output speed from the first token on, without the packing of weights,
+        None where these are too few."""
+        first, last = self._tokens[0], self._tokens[-1]
+        packing = last.packing_s - first.packing_s
+        first_s = first.at - self._start
         return {
             "prompt_tokens": n_prompt,
-            "prompt_tokens_per_s": n_prompt / first,
-            "output_tokens": len(self._pieces),
-            "output_tokens_per_s": n_after / (last - first - packing) if n_after else 0.0,
+            "prompt_tokens_per_s": n_prompt / first_s,
+            "output_tokens": len(self._tokens),
+            "output_tokens_per_s": tokens_per_s(len(self._tokens) - 1, last.at - first.at - packing),
             "load_s": self._load_s,
             "packing_s": packing,
-            "first_token_s": first,
+            "first_token_s": first_s,
         }
 
     @property
     def finish(self) -> Finish | None:
-        return self._pieces[-1].finish
+        return self._tokens[-1].piece.finish
 
     def report(self, prompt_ids: list[int]) -> dict[str, Any]:
-        finish = self.finish
+        finish, pieces = self.finish, [token.piece for token in self._tokens]
         report: dict[str, Any] = {
             "prompt_ids": prompt_ids,
-            "output_ids": [piece.event.token_id for piece in self._pieces],
-            "text": "".join(piece.text for piece in self._pieces),
+            "output_ids": [piece.event.token_id for piece in pieces],
+            "text": "".join(piece.text for piece in pieces),
             "finish_reason": finish.value if finish else None,
             "stats": self.stats(len(prompt_ids)),
         }
-        if self._pieces[0].event.logprob is not None:
+        if pieces[0].event.logprob is not None:
             report["logprobs"] = [
                 {"id": e.token_id, "logprob": e.logprob, "top": [{"id": i, "logprob": p} for i, p in e.top_logprobs]}
-                for e in (piece.event for piece in self._pieces)
+                for e in (piece.event for piece in pieces)
             ]
         return report
 
     def summary(self, n_prompt: int) -> str:
         s = self.stats(n_prompt)
         packed = f", {s['packing_s']:.2f} s more to pack it" if s["packing_s"] >= 0.005 else ""
+        speed = "-" if s["output_tokens_per_s"] is None else f"{s['output_tokens_per_s']:.1f}"
         return (
             f"loaded in {s['load_s']:.2f} s{packed}"
             f" · prompt {s['prompt_tokens']} tokens, {s['prompt_tokens_per_s']:.1f} tok/s"
-            f" · output {s['output_tokens']} tokens, {s['output_tokens_per_s']:.1f} tok/s"
+            f" · output {s['output_tokens']} tokens, {speed} tok/s"
         )
 
 

@@ -11,7 +11,6 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from gristmill.bundled import STORY_MODEL
 from gristmill.cli import options
 from gristmill.formats.checkpoint import Checkpoint
 from gristmill.formats.open import open_checkpoint
@@ -25,6 +24,9 @@ from gristmill.ops.cpu import N_EXACT, CpuOps
 from gristmill.ops.interface import BLOCK_SIZE
 from gristmill.types import ModelConfig
 
+_SHOWN = 200
+"""Characters of a value, for a person."""
+
 _EXAMPLES = """
 \b
 Examples:
@@ -36,7 +38,8 @@ Examples:
 
 
 @click.command(epilog=_EXAMPLES)
-@click.argument("model", default=str(STORY_MODEL))
+@click.argument("named", metavar="[MODEL]", required=False)
+@options.model
 @options.context
 @options.option("--slots", type=click.IntRange(1, 65536), default=1, help="sequences held at once")
 @options.kv_type
@@ -44,11 +47,20 @@ Examples:
 @options.option("--tensors/--no-tensors", default=True, help="list every tensor")
 @options.as_json
 def inspect(
-    model: str, context: int | None, slots: int, kv_type: str, quantize: str, tensors: bool, as_json: bool
+    named: str | None,
+    model: str,
+    context: int | None,
+    slots: int,
+    kv_type: str,
+    quantize: str,
+    tensors: bool,
+    as_json: bool,
 ) -> None:
     """Show a model's metadata, tensors, types, and the memory it needs."""
+    if named is not None:
+        options.refuse_given(("model",), "and MODEL both name a model: give one of the two")
     target = quantize_type(quantize)
-    checkpoint = open_checkpoint(locate(model))
+    checkpoint = open_checkpoint(locate(named or model))
     report = describe(checkpoint, context, slots, kv_type, target)
     if as_json:
         click.echo(json.dumps(report, ensure_ascii=False))
@@ -135,8 +147,8 @@ def _print(report: dict[str, Any], with_tensors: bool) -> None:
 def _safe(value: Any) -> str:
     """One line, control characters escaped, no markup: a file's text must not draw on the terminal."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text[:200])
-    return text.replace("[", r"\[")
+    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text[:_SHOWN])
+    return shown.replace("[", r"\[") + "…" * (len(text) > _SHOWN)
 
 
 def _bytes(n: int) -> str:

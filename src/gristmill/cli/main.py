@@ -6,10 +6,15 @@ import gc
 import importlib
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import click
 
 from gristmill import __version__
+from gristmill.cli import streams
+from gristmill.cli.chat_screen import printable
 
 _COMMANDS = (
     "bench",
@@ -32,8 +37,7 @@ _COMMANDS = (
 
 
 class _Commands(click.Group):
-    """Imports a command when it is asked for. Turns the errors that a user can mend into one line; anything else is a
-    bug and keeps its traceback."""
+    """Imports a command when it is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
@@ -48,19 +52,46 @@ class _Commands(click.Group):
         gc.enable()
         return command
 
+    def make_context(self, *args: Any, **settings: Any) -> click.Context:
+        """What happens first; --help is printed in it."""
+        streams.prepare()
+        with _mendable():
+            return super().make_context(*args, **settings)
+
     def invoke(self, ctx: click.Context) -> object:
         # numpy's matrix products are not used; its threads would spin beside ours while they start.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-        try:
+        with _mendable():
             return super().invoke(ctx)
-        except BrokenPipeError:
-            sys.stderr.close()  # the reader has gone, and so would the interpreter's own flush
-            sys.exit(141)
-        except (ValueError, OSError, MemoryError) as error:
-            raise click.ClickException(str(error) or type(error).__name__) from error
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@contextmanager
+def _mendable() -> Iterator[None]:
+    """Turns the errors that a user can mend into one line; anything else is a bug and keeps its traceback."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        streams.drop_stdout()  # the reader has gone
+        sys.exit(141)
+    except (ValueError, OSError, MemoryError) as error:
+        if isinstance(error, OSError) and error.filename == streams.STDOUT:
+            streams.drop_stdout()
+        raise click.ClickException(_one_line(error)) from error
+
+
+def _one_line(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{printable(str(error.filename))}: {error.strerror}"
+    return str(error) or type(error).__name__
+
+
+@click.group(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Every option has an environment variable: --kv-type is GRISTMILL_KV_TYPE. Of an option that may be given"
+    " several times, it holds one value a line.",
+)
 @click.version_option(__version__, prog_name="gristmill")
 def main() -> None:
     """Run open-weight language models from their raw files."""

@@ -17,10 +17,19 @@ from gristmill.formats.qtypes import QUANTIZE_CHOICES
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+class _Text(click.types.StringParamType):
+    """Several in one environment variable stand on lines of their own; lines without anything are left out."""
+
+    def split_envvar_value(self, rv: str) -> list[str]:
+        return [line for line in rv.replace("\r\n", "\n").split("\n") if line.strip()]
+
+
 def option(*names: str, **settings: Any) -> Callable[[F], F]:
-    """click.option with its environment variable, shown in the help."""
+    """click.option with its environment variable. `multiple` ones are texts, of which that holds one a line."""
     long = next(name for name in names if name.startswith("--"))
     variable = "GRISTMILL_" + long.split("/")[0].removeprefix("--").replace("-", "_").upper()
+    if settings.get("multiple"):
+        settings["type"] = _Text()
     return click.option(*names, envvar=variable, show_default=True, **settings)
 
 

@@ -20,6 +20,8 @@ from rich.table import Table
 
 from gristmill.cli import options
 from gristmill.cli.loading import load
+from gristmill.cli.streams import say_if_typed
+from gristmill.cli.writable import check_file
 from gristmill.llm import LLM
 from gristmill.logprob_file import LogprobFile, file_size, refuse_existing, save
 from gristmill.ops.cpu import default_threads
@@ -105,6 +107,7 @@ def perplexity(
         raise click.UsageError("give --save-base or --kl-base, not both")
     if save_base is not None:
         refuse_existing(Path(save_base))
+        check_file("--save-base", Path(save_base))
     text = _read(file)
     with ExitStack() as stack:
         base = stack.enter_context(LogprobFile(Path(kl_base))) if kl_base is not None else None
@@ -214,6 +217,7 @@ def _sizes_of(
 
 
 def _read(file: BinaryIO) -> str:
+    say_if_typed(file)
     data = file.read()
     try:
         return data.decode()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -18,6 +19,16 @@ USUAL: Final[Mapping[str, float]] = {"temperature": 0.8, "top_k": 40, "top_p": 0
 """How tokens are chosen where neither a person nor the model's makers say it: as llama.cpp does."""
 
 _BIAS = re.compile(r"(\d+)(?:=([+-]?[\d.]+)|([+-][\d.]+))")
+
+
+class Limit(click.types.IntParamType):
+    """A number of tokens, at least 1, or -1 for as many as there is room for."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        limit: int = super().convert(value, param, ctx)
+        if limit < 1 and limit != -1:
+            self.fail(f"{limit} is neither at least 1 nor -1, which is until the context is full", param, ctx)
+        return limit
 
 
 def chosen_by_models(make: Callable[..., Callable[[F], F]]) -> tuple[Callable[[F], F], ...]:
@@ -52,7 +63,9 @@ def _option(*names: str, **settings: Any) -> Callable[[F], F]:
 
 
 _OPTIONS = (
-    _option("-n", "--max-tokens", type=int, default=256, help="most tokens to write; -1: until the context is full"),
+    _option(
+        "-n", "--max-tokens", type=Limit(), default=256, help="most tokens to write; -1: until the context is full"
+    ),
     _option("--min-tokens", type=int, default=0, help="least tokens to write before an end"),
     *chosen_by_models(_option),
     _option("--presence-penalty", type=float, default=0.0, help="taken from logits of tokens in the answer"),
@@ -76,6 +89,17 @@ _OPTIONS = (
 # What SamplingParams has under the same names.
 _SAME = ("min_tokens", "presence_penalty", "frequency_penalty", "seed", "stop", "ignore_eos", "logprobs")
 
+_FLAGS: Final[Mapping[str, str]] = {
+    **{name: f"--{name.replace('_', '-')}" for name in (*RECOMMENDED, *_SAME, "max_tokens", "logit_bias")},
+    "temperature": "--temp",
+    "structured_outputs": "--json-schema, --regex, --choice or --grammar",
+    "structured_outputs.json": "--json-schema",
+    **{f"structured_outputs.{name}": f"--{name}" for name in ("regex", "choice", "grammar")},
+}
+"""What sets the fields that errors name."""
+
+_FIELD = re.compile(rf"\b({'|'.join(sorted(map(re.escape, _FLAGS), reverse=True))})\b")
+
 
 def sampling(command: F) -> F:
     """Adds all of these options to a command, which asks `params_of` for what was given."""
@@ -91,13 +115,27 @@ def params_of(ctx: click.Context, recommended: Mapping[str, float] | None = None
         return ctx.meta[f"{__name__}.{name}"]
 
     own = {name: given(name) for name in RECOMMENDED if given(name) is not None}
-    return SamplingParams(
-        **{**USUAL, **(recommended or {}), **own},
-        max_tokens=None if given("max_tokens") == -1 else given("max_tokens"),
-        logit_bias=dict(map(_parse_bias, given("logit_bias"))) or None,
-        structured_outputs=_structure(given("json_schema"), given("regex"), given("choice"), given("grammar")),
-        **{name: given(name) for name in _SAME},
-    )
+    with naming_options():
+        return SamplingParams(
+            **{**USUAL, **(recommended or {}), **own},
+            max_tokens=None if given("max_tokens") == -1 else given("max_tokens"),
+            logit_bias=dict(map(_parse_bias, given("logit_bias"))) or None,
+            structured_outputs=_structure(given("json_schema"), given("regex"), given("choice"), given("grammar")),
+            **{name: given(name) for name in _SAME},
+        )
+
+
+@contextmanager
+def naming_options() -> Iterator[None]:
+    """Errors about fields of SamplingParams speak of the options instead, which is what a user gave."""
+    try:
+        yield
+    except ValueError as error:
+        about, colon, rest = str(error).partition(":")
+        named = _FIELD.sub(lambda match: _FLAGS[match[0]], about)
+        if named == about:
+            raise
+        raise ValueError(named + colon + rest) from error
 
 
 def _structure(

@@ -44,6 +44,12 @@ Examples:
 @options.option("--drain-timeout", type=click.FloatRange(0, 86_400), default=30.0, help="seconds to finish at the end")
 @options.option("--cors-origin", multiple=True, help="pages from there may ask; '*': from anywhere")
 @options.option(
+    "--allowed-host",
+    multiple=True,
+    metavar="NAME",
+    help="what requests may call this machine besides its own names, as behind a proxy; '*': anything",
+)
+@options.option(
     "--served-model-name", multiple=True, help="what requests may call the model [default: its file's name]"
 )
 @options.option("--in-process", is_flag=True, help="compute in the server's own process, where a crash ends both")
@@ -68,6 +74,7 @@ def serve(
     max_queue: int,
     drain_timeout: float,
     cors_origin: tuple[str, ...],
+    allowed_host: tuple[str, ...],
     served_model_name: tuple[str, ...],
     in_process: bool,
     chat_template: str | None,
@@ -96,8 +103,11 @@ def serve(
     keys = (*api_key, *_read_keys(api_key_file))
     if not listen.is_loopback and not keys and not insecure:
         raise click.UsageError(f"--host {host} can be reached by others: give --api-key, or --insecure to allow anyone")
-    check_host = listen.is_loopback and uds is None
-    access = Access(keys, check_host, cors_origin)
+    check_host = bool(allowed_host) or (listen.is_loopback and uds is None)
+    try:
+        access = Access(keys, check_host, cors_origin, allowed_host)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
     settings = Settings(served_model_name, max_queue, access, recommended=generation_config == "auto")
     if not in_process:
         text = TextAlone(model, max_context=context, tokenizer=tokenizer, chat_template=chat_template)

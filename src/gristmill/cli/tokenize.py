@@ -11,6 +11,7 @@ from typing import BinaryIO
 import click
 
 from gristmill.cli import options
+from gristmill.cli.streams import say_if_typed
 from gristmill.formats.open import open_checkpoint
 from gristmill.hub.store import locate
 from gristmill.tokenizer.interface import Tokenizer
@@ -44,6 +45,7 @@ def tokenize(
 ) -> None:
     """Print the token ids of a text (from FILE or stdin), or the text of ids."""
     vocabulary = _load(model, tokenizer)
+    say_if_typed(file)
     data = file.read()
     try:
         text = data.decode()

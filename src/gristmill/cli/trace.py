@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,9 @@ import click
 
 from gristmill.cli import options
 from gristmill.cli.loading import load_decoder
+from gristmill.cli.streams import read_text
 from gristmill.cli.trace_tables import Names, print_timeline, print_view, timeline_report, view_report
+from gristmill.cli.writable import check_file
 from gristmill.formats.open import open_checkpoint
 from gristmill.hub.store import locate
 from gristmill.kv.cache import KvPlan, check_type, plan, windows_of
@@ -59,12 +60,6 @@ Examples:
 """
 
 
-class _Text(click.types.StringParamType):
-    """Several in one environment variable stand on lines of their own."""
-
-    envvar_list_splitter = "\n"
-
-
 class _NumberOr(click.ParamType[int | str]):
     """A number, or the word for its absence."""
 
@@ -87,8 +82,8 @@ class _NumberOr(click.ParamType[int | str]):
 
 @click.command(epilog=_EPILOG)
 @options.model
-@options.option("-p", "--prompt", "prompts", type=_Text(), multiple=True, help="text [default: read from stdin]")
-@options.option("--prompt-ids", type=_Text(), multiple=True, help="token ids instead of text: 1,2,3")
+@options.option("-p", "--prompt", "prompts", multiple=True, help="text [default: read from stdin]")
+@options.option("--prompt-ids", multiple=True, help="token ids instead of text: 1,2,3")
 @options.option(
     "-n",
     "--max-tokens",
@@ -200,7 +195,7 @@ def _encode(
         return None, [_parse_ids(text) for text in prompt_ids]
     if prompt_ids:
         return vocabulary, [_parse_ids(text) for text in prompt_ids]
-    return vocabulary, [vocabulary.encode(text) for text in prompts or (sys.stdin.read(),)]
+    return vocabulary, [vocabulary.encode(text) for text in prompts or (read_text(),)]
 
 
 def _parse_ids(text: str) -> list[int]:
@@ -224,7 +219,6 @@ def _check_picture(path: Path) -> None:
     """Before anything is computed."""
     if path.suffix.lower() not in pictures.SUFFIXES:
         raise click.UsageError(f"--output {path}: a picture ends in one of {', '.join(pictures.SUFFIXES)}")
-    if not path.parent.is_dir():
-        raise click.UsageError(f"--output {path}: there is no folder {path.parent}")
+    check_file("--output", path)
     if importlib.util.find_spec("matplotlib") is None:
         raise click.UsageError("--output needs matplotlib, which is not installed: pip install 'gristmill[trace]'")

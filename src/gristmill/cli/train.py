@@ -17,6 +17,7 @@ from click.core import ParameterSource
 from rich.console import Console
 
 from gristmill.cli import options
+from gristmill.cli.writable import check_folder
 from gristmill.train.presets import PRESETS, Shape, usual_d_ff
 from gristmill.train.settings import Settings
 from gristmill.train.sources import DATASETS, SEPARATOR, download, find_files
@@ -102,6 +103,8 @@ def train(
     OUT/last and OUT/best are models that every command reads. Ctrl-C saves one and stops; --resume goes on exactly
     where it stopped, with the settings of then; those that are given again count instead.
     """
+    folder = Path(out)
+    check_folder("--out", folder)
     try:
         from gristmill.train.group import join
     except ModuleNotFoundError as error:
@@ -113,7 +116,6 @@ def train(
 
     threads = threads or max(1, default_threads() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
     console = Console(stderr=True)
-    folder = Path(out)
     with join(device, threads) as group, _interrupted(console) as stop:
         job = _job(click_context, folder, given, threads, group, console)
         s = job.settings

@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from gristmill.cli import options
+from gristmill.cli.writable import check_folder
 from gristmill.formats.write_gguf import write_gguf
 from gristmill.tokenizer.vocabulary import Vocabulary
 from gristmill.tokenizer.write import to_gguf_metadata, write_llama2c, write_tokenizer_json
@@ -60,8 +61,7 @@ def train_tokenizer(
 
     settings = Settings(vocab_size, coverage, split_digits, max_piece)
     folder = Path(out)
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"{folder}: is a file; -o names a folder")
+    check_folder("--out", folder)
     started = time.perf_counter()
     groups = cut(find_files(files), separator, _PIECE_BYTES)
     with _bar("reading") as report:

@@ -150,7 +150,7 @@ def _add_routes(app: FastAPI, host: Host) -> None:
         return Json(await while_connected(request, plain.tokenize(host, asked)))
 
     async def detokenize(request: Request, body: dict[str, Any]) -> Response:
-        asked = validate(DetokenizeRequest, take_neutral(body, {}))
+        asked = validate(DetokenizeRequest, body)
         return Json(await while_connected(request, plain.detokenize(host, asked)))
 
     post("/v1/chat/completions", chat)
@@ -195,14 +195,18 @@ def _add_pages(app: FastAPI, host: Host) -> None:
     async def file(name: str) -> Response:
         return page(pages, name)
 
-    app.add_api_route("/", index, methods=["GET"], response_model=None, include_in_schema=False)
-    app.add_api_route("/docs", docs, methods=["GET"], response_model=None, include_in_schema=False)
-    app.add_api_route("/web/{name}", file, methods=["GET"], response_model=None, include_in_schema=False)
-    for path in ("/health", "/healthz"):
-        app.add_api_route(path, health, methods=["GET"], response_model=None)
-    app.add_api_route("/v1/models", models, methods=["GET"], response_model=None)
-    app.add_api_route("/v1/models/{name:path}", model, methods=["GET"], response_model=None)
-    app.add_api_route("/metrics", metrics, methods=["GET"], response_model=None)
+    def get(path: str, answer: Callable[..., Awaitable[Response]], described: bool = True) -> None:
+        # HEAD is the same, of which the server leaves the body out
+        app.add_api_route(path, answer, methods=["GET", "HEAD"], response_model=None, include_in_schema=described)
+
+    get("/", index, described=False)
+    get("/docs", docs, described=False)
+    get("/web/{name}", file, described=False)
+    get("/health", health)
+    get("/healthz", health)
+    get("/v1/models", models)
+    get("/v1/models/{name:path}", model)
+    get("/metrics", metrics)
 
 
 async def _answer(
@@ -214,7 +218,7 @@ async def _answer(
     try:
         if host.draining:
             raise shutting_down()
-        return await answer(request, await read_body(request))
+        return await answer(request, await read_body(request, protocol.CLIENTS_OWN))
     except (ClientLeftError, ClientDisconnect):
         return Response(status_code=499)  # nobody reads it
     except Exception as error:

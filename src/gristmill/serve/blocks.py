@@ -39,10 +39,11 @@ class Block:
 
 
 class Blocks:
-    """One answer's blocks as its deltas come. One is open at a time."""
+    """One answer's blocks as its deltas come. One is open at a time. Without tells_thoughts, thoughts are empty."""
 
-    def __init__(self) -> None:
+    def __init__(self, tells_thoughts: bool = True) -> None:
         self.all: list[Block] = []
+        self._tells_thoughts = tells_thoughts
         self._open = False
 
     def take(self, deltas: list[Delta]) -> Iterator[tuple[Change, Block, str]]:
@@ -74,6 +75,8 @@ class Blocks:
     def _grow(self, kind: BlockKind, text: str) -> Iterator[tuple[Change, Block, str]]:
         if not self._open or self.all[-1].kind is not kind:
             yield from self._begin(kind, None)
+        if kind is BlockKind.THOUGHT and not self._tells_thoughts:
+            return
         self.all[-1].pieces.append(text)
         yield Change.GREW, self.all[-1], text
 
@@ -83,7 +86,7 @@ class BlocksCall:
     """A chat's answer that is being computed, to be shown in blocks. `close` it in any case."""
 
     chat: ChatCall
-    blocks: Blocks = field(init=False, default_factory=Blocks)
+    blocks: Blocks = field(kw_only=True, default_factory=Blocks)
 
     @property
     def answering(self) -> Answering:

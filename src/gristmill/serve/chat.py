@@ -111,14 +111,14 @@ async def start_chat(host: Host, request: ChatRequest) -> ChatCall:
     n_top, most = request.n_top, request.most_tokens
     guided = request.guided()
     texts, constrained, stops = host.texts, guided is not None, request.stops
-    prompt = await texts.run(lambda: texts.prompt(request, constrained=constrained))
+    prompt = await texts.run(lambda: texts.prompt(request))
     texts.check_length(len(prompt.ids), most, "messages")
     if stops and prompt.tool_choice.mode in (ChoiceMode.REQUIRED, ChoiceMode.NAMED):
         raise refuse("stop", "cannot be kept where a call is forced; leave one out")
     defaults = host.defaults.thinking if prompt.thinks else host.defaults.unthinking
     params = request.params(defaults, most, n_top, texts.constrain(prompt, guided))
     submitted = Request(prompt.ids, params, request.priority, request.cache_salt)
-    readers = [texts.reader(prompt, stops, constrained=constrained) for _ in range(request.n)]
+    readers = [texts.reader(prompt, stops, request.min_tokens, constrained=constrained) for _ in range(request.n)]
     turns = [ChatTurn(reader, texts.tokenizer, stops) for reader in readers]
     meter = Meter(host.metrics, request.n)
     answering = await host.service.start(copies(submitted, request.n))

@@ -27,7 +27,7 @@ class ToolCall(Strict):
 
 
 class Message(Strict):
-    """reasoning is another name of reasoning_content. Nulls, and empty lists of annotations, are as if left out."""
+    """reasoning is another name of reasoning_content. Empty lists of annotations are as if left out."""
 
     role: Role
     content: str | list[dict[str, Any]] | None = None
@@ -137,8 +137,11 @@ _REFUSED_IN_MESSAGES: Final[dict[str, tuple[Any, ...]]] = {"annotations": ([],),
 
 
 def clean(body: dict[str, Any]) -> dict[str, Any]:
-    """Without what asks for nothing: see `take_neutral`. Messages come from where answers went, with their nulls."""
+    """Without what asks for nothing: see `take_neutral`. Messages come from where answers went, with all they had."""
     kept = take_neutral(body, REFUSED)
     if isinstance(messages := kept.get("messages"), list):
-        kept["messages"] = [take_neutral(m, _REFUSED_IN_MESSAGES) if isinstance(m, dict) else m for m in messages]
+        kept["messages"] = [
+            take_neutral(message, _REFUSED_IN_MESSAGES, f"messages[{i}].") if isinstance(message, dict) else message
+            for i, message in enumerate(messages)
+        ]
     return kept

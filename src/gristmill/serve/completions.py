@@ -11,6 +11,7 @@ from gristmill.dialogue.types import ContentDelta
 from gristmill.outputs import TextReader
 from gristmill.serve.errors import ApiError, refuse
 from gristmill.serve.host import Host
+from gristmill.serve.inbox import TooManyError
 from gristmill.serve.metrics import Meter
 from gristmill.serve.protocol import CompletionRequest
 from gristmill.serve.service import Answering
@@ -131,10 +132,13 @@ async def start_completion(host: Host, request: CompletionRequest) -> Completion
         for _, ids in prompts
         for copy in copies(Request(tuple(ids), params, request.priority, request.cache_salt, wants), request.n)
     ]
-    stop = SamplingParams(stop=request.stops)
+    stop = SamplingParams(max_tokens=None, stop=request.stops, min_tokens=request.min_tokens)
     turns = [TextTurn(TextReader(texts.tokenizer, stop), scores) for _ in submitted]
     meter = Meter(host.metrics, len(turns))
-    answering = await host.service.start(submitted)
+    try:
+        answering = await host.service.start(submitted)
+    except TooManyError as error:
+        raise TooManyError(error.n, error.capacity, "n" if request.n > 1 else "prompt") from None
     for _, ids in prompts:
         meter.prompt(len(ids))
     usage, created = Usage(sum(len(ids) for _, ids in prompts)), int(time.time())

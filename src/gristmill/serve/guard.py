@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hmac
+import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -19,19 +20,29 @@ from gristmill.serve.wire import error_response
 
 MAX_HEADER_BYTES: Final = 64 << 10
 _OPEN = frozenset({"/health", "/healthz"})
-_LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """api_keys      one of them has to be shown, where there are any, for all but /health
-    check_host    only names of this machine's own are answered to: a page from elsewhere may have pointed its name here
-    cors_origins  pages from there may ask; '*': from anywhere
+    """api_keys       one of them has to be shown, where there are any, for all but /health
+    check_host     only names of this machine's own, and `allowed_hosts`, are answered to: a page from elsewhere may
+                   have pointed its name here
+    cors_origins   pages from there may ask; '*': from anywhere
+    allowed_hosts  other names than this machine's own that requests may call the server; '*': any
+    ValueError, which names the option, for a key that nobody has to know and for what is no name.
     """
 
     api_keys: tuple[str, ...] = ()
     check_host: bool = True
     cors_origins: tuple[str, ...] = ()
+    allowed_hosts: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if any(not key or key != key.strip() for key in self.api_keys):
+            raise ValueError("--api-key: a key is empty or has white space at its ends; give another")
+        for name in self.allowed_hosts:
+            if _name_of(name) != name.strip("[]").lower().removesuffix("."):
+                raise ValueError(f"--allowed-host: {name!r:.80} is no name; leave out scheme and port, put IPv6 in []")
 
 
 class Guard:
@@ -42,6 +53,7 @@ class Guard:
         self._access = access
         self._host = host
         self._keys = [key.encode() for key in access.api_keys]
+        self._names = {_name_of(name) for name in access.allowed_hosts}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -62,12 +74,16 @@ class Guard:
 
     def _check_place(self, headers: Headers) -> None:
         host, origin = headers.get("host", ""), headers.get("origin")
-        if self._access.check_host and _name_of(host) not in _LOCAL:
-            raise ApiError(403, f"Host: {host!r:.80} is not this server's name", code="forbidden_host")
+        if self._access.check_host and not self._is_own(_name_of(host)):
+            told = f"Host: {host!r:.80} is not this server's name; start it with --allowed-host NAME to make it one"
+            raise ApiError(403, told, code="forbidden_host")
         allowed = self._access.cors_origins
         own = origin is not None and origin.split("://", 1)[-1] == host
         if origin is not None and not own and "*" not in allowed and origin not in allowed:
             raise ApiError(403, f"Origin: {origin!r:.80} may not ask; see --cors-origin", code="forbidden_origin")
+
+    def _is_own(self, name: str | None) -> bool:
+        return name is not None and (is_loopback(name) or name in self._names or "*" in self._names)
 
     def _check_key(self, scope: Scope, headers: Headers) -> None:
         if not self._keys or scope["path"] in _OPEN or (scope["method"] == "OPTIONS" and self._access.cors_origins):
@@ -85,6 +101,14 @@ class Guard:
             kind="authentication_error",
             headers={"WWW-Authenticate": f'{scheme} realm="gristmill"'},
         )
+
+
+def is_loopback(name: str) -> bool:
+    """Whether a host's name or address stands for this machine on every machine, so that no page can redirect it."""
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return name == "localhost"
 
 
 def _is_one_of(given: bytes, keys: Sequence[bytes]) -> bool:
@@ -108,7 +132,8 @@ def _key_of(headers: Headers) -> bytes | None:
 
 
 def _name_of(host: str) -> str | None:
+    """Of what a Host header has; a dot at its end changes nothing. None where there is none."""
     try:
-        return urlsplit(f"//{host}").hostname
+        return (urlsplit(f"//{host}").hostname or "").removesuffix(".") or None
     except ValueError:
         return None

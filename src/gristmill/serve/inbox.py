@@ -96,12 +96,26 @@ class Inbox:
         await self._waiting
 
 
+class TooManyError(ApiError):
+    """400 for more requests together than may ever be open.
+
+    param  the field that asks for so many: who knows another than `n` says so
+    """
+
+    def __init__(self, n: int, capacity: int, param: str = "n") -> None:
+        message = f"{param}: {n} answers are more than this server takes at once: {capacity}"
+        super().__init__(400, message, param=param, code="invalid_value")
+        self.n = n
+        self.capacity = capacity
+
+
 class OpenCalls:
     """What is open, and how many requests may be."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
         self._all: set[Inbox] = set()
+        self._removed = asyncio.Event()
 
     @property
     def n(self) -> int:
@@ -111,15 +125,27 @@ class OpenCalls:
     def check_room(self, n: int) -> None:
         """ApiError where n more are too many."""
         if n > self._capacity:
-            raise ApiError(400, f"{n} answers are more than this server takes at once: {self._capacity}", param="n")
+            raise TooManyError(n, self._capacity)
         if self.n + n > self._capacity:
             raise overloaded(f"{self.n} requests are open, and {self._capacity} may be; try again later")
+
+    @property
+    def n_free(self) -> int:
+        """As Service.n_free."""
+        return min(self._capacity - self.n, max(1, self._capacity // 2))
+
+    async def room(self) -> None:
+        """Until one may be added."""
+        while self.n >= self._capacity:
+            self._removed.clear()
+            await self._removed.wait()
 
     def add(self, inbox: Inbox) -> None:
         self._all.add(inbox)
 
     def remove(self, inbox: Inbox) -> None:
         self._all.discard(inbox)
+        self._removed.set()
 
     def fail(self, error: ApiError) -> None:
         """End all of them with this."""

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from gristmill.serve.blocks import Block, BlockKind, BlocksCall, Change
+from gristmill.serve.blocks import Block, BlockKind, Blocks, BlocksCall, Change
 from gristmill.serve.chat import start_chat
 from gristmill.serve.errors import ApiError, anthropic_body
 from gristmill.serve.host import Host
@@ -22,7 +22,7 @@ async def start_messages(host: Host, request: MessagesRequest) -> MessagesCall:
     """Check, tokenize and submit."""
     chat = as_chat(request, host.texts)
     host.check_model(request.model)
-    return MessagesCall(await start_chat(host, chat), new_id("msg_"))
+    return MessagesCall(await start_chat(host, chat), new_id("msg_"), blocks=Blocks(request.tells_thoughts))
 
 
 async def count_tokens(host: Host, request: CountRequest) -> dict[str, Any]:

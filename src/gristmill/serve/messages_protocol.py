@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from gristmill.dialogue.types import Kind
 from gristmill.serve.chat_protocol import ChatRequest
 from gristmill.serve.errors import refuse, unsupported
 from gristmill.serve.protocol import Count, Label, Strict
 from gristmill.serve.texts import Texts
-from gristmill.serve.wire import validate
+from gristmill.serve.wire import take_neutral, validate
 
 
 class Turn(Strict):
@@ -24,11 +24,36 @@ class Metadata(Strict):
     user_id: Label | None = None
 
 
+class CacheControl(Strict):
+    """A hint: the cache looks at every prompt without being told, and keeps what it has room for."""
+
+    type: Literal["ephemeral"]
+    ttl: Literal["5m", "1h"] | None = None
+
+
+class Edit(Strict):
+    """Takes nothing out of the conversation, or is refused. keep: 'all', which some clients say as {'type': 'all'}."""
+
+    type: Label
+    keep: Any = None
+
+    @model_validator(mode="after")
+    def _keeps_all(self) -> Edit:
+        if self.keep not in ("all", {"type": "all"}):
+            raise ValueError(f"{self.type!r:.40} would change the conversation; only what keeps 'all' is supported")
+        return self
+
+
+class ContextManagement(Strict):
+    edits: list[Edit] | None = None
+
+
 class Thinking(Strict):
-    """budget_tokens is a target and no limit, in this API as here."""
+    """budget_tokens is a target and no limit, in this API as here. display: whether thoughts are told."""
 
     type: Literal["enabled", "disabled", "adaptive"]
     budget_tokens: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
+    display: Literal["summarized", "omitted"] | None = None
 
 
 class OutputFormat(Strict):
@@ -58,6 +83,8 @@ class CountRequest(Strict):
     tool_choice: Choice | None = None
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None
+    cache_control: CacheControl | None = None
+    context_management: ContextManagement | None = None
 
 
 class MessagesRequest(CountRequest):
@@ -69,15 +96,26 @@ class MessagesRequest(CountRequest):
     stream: bool = False
     metadata: Metadata | None = None
 
+    @property
+    def tells_thoughts(self) -> bool:
+        return self.thinking is None or self.thinking.display != "omitted"
+
 
 REFUSED: Final[dict[str, tuple[Any, ...]]] = {
-    "cache_control": ({"type": "ephemeral"},),
     "container": (),
-    "context_management": (),
     "mcp_servers": ([],),
     "service_tier": ("auto", "standard_only"),
 }
 """Fields of the API that are not there, with the values that ask for nothing."""
+
+_REFUSED_IN_TOOLS: Final[dict[str, tuple[Any, ...]]] = {
+    "allowed_callers": (["direct"],),
+    "defer_loading": (False,),
+    "eager_input_streaming": (True, False),  # inputs go out as they come in any case
+    "input_examples": ([],),
+}
+
+_SAME_IN_FUNCTIONS: Final = ("name", "description", "strict")
 
 _BLOCKS: Final = {
     "text": {"text"},
@@ -85,7 +123,7 @@ _BLOCKS: Final = {
     "tool_result": {"tool_use_id", "content", "is_error"},
     "thinking": {"thinking", "signature"},
 }
-_HINTS: Final = {"type", "cache_control", "citations", "caller"}  # the cache looks at every prompt without being told
+_HINTS: Final = {"type", "cache_control", "citations", "caller"}
 
 
 def as_chat(request: CountRequest, texts: Texts) -> ChatRequest:
@@ -137,8 +175,7 @@ def _user(blocks: list[dict[str, Any]], where: str) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = []
     for i, block in enumerate(blocks):
         if block["type"] == "tool_result":
-            given = block.get("content")
-            results = _blocks("" if given is None else given, f"{where}[{i}].content", {"text"})
+            results = _blocks(block.get("content", ""), f"{where}[{i}].content", {"text"})
             text = "\n".join(result["text"] for result in results)
             text = f"Error: {text}" if block.get("is_error") is True else text
             messages.append({"role": "tool", "tool_call_id": block["tool_use_id"], "content": text})
@@ -176,10 +213,11 @@ def _tools(request: CountRequest) -> dict[str, Any]:
     for i, tool in enumerate(request.tools or ()):
         if tool.get("type", "custom") != "custom":
             raise unsupported(f"tools[{i}].type", f"{tool['type']!r:.40} is not supported; only 'custom' is")
-        for name in sorted(set(tool) - {"type", "name", "description", "input_schema", "cache_control"}):
+        tool = take_neutral(tool, _REFUSED_IN_TOOLS, f"tools[{i}].")
+        for name in sorted(set(tool) - {"type", "cache_control", "input_schema", *_SAME_IN_FUNCTIONS}):
             raise unsupported(f"tools[{i}].{name:.80}")
-        function = {"name": tool.get("name"), "parameters": tool.get("input_schema")}
-        function |= {"description": tool["description"]} if "description" in tool else {}
+        function = {"parameters": tool.get("input_schema")}
+        function |= {name: tool[name] for name in _SAME_IN_FUNCTIONS if name in tool}
         tools.append({"type": "function", "function": function})
     choice = request.tool_choice
     if choice is None:

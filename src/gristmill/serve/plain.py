@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,9 @@ from gristmill.serve.chat_protocol import DetokenizeRequest, TokenizeChatRequest
 from gristmill.serve.errors import refuse
 from gristmill.serve.host import Host
 from gristmill.serve.protocol import EmbeddingRequest
+from gristmill.serve.service import Service
 from gristmill.serve.shapes import text_of
+from gristmill.serve.texts import Texts
 from gristmill.serve.wire import dumps_long
 from gristmill.types import RECOMMENDED, PromptRows, Request, SamplingParams, Wants
 
@@ -56,19 +59,44 @@ async def detokenize(host: Host, request: DetokenizeRequest) -> dict[str, Any]:
     return {"prompt": await host.texts.run(lambda: tokenizer.decode(request.tokens))}
 
 
-async def embeddings(host: Host, request: EmbeddingRequest) -> dict[str, Any]:
+async def embeddings(host: Host, request: EmbeddingRequest) -> bytes:
+    """The response's body, in JSON: it may hold millions of numbers."""
     host.check_model(request.model)
-    texts = host.texts
+    texts, service = host.texts, host.service
+    prompts = await texts.run(lambda: [_ids(texts, item) for item in request.inputs])
+    vectors = list[NDArray[np.float32]]()
+    while len(vectors) < len(prompts):
+        if vectors:
+            await service.room()  # without any the first slice is refused, as every request is
+        n = max(1, service.n_free)
+        vectors += await _vectors(service, prompts[len(vectors) : len(vectors) + n], request)
+    n_tokens = sum(map(len, prompts))
+    usage = {"prompt_tokens": n_tokens, "total_tokens": n_tokens}
 
-    def work() -> list[list[int]]:
-        return [texts.encode(item, "input") if isinstance(item, str) else item for item in request.inputs]
+    def work() -> bytes:
+        data = (
+            {"object": "embedding", "index": i, "embedding": _encoded(vector, request)}
+            for i, vector in enumerate(vectors)
+        )
+        return dumps_long({"object": "list", "data": data, "model": host.name, "usage": usage}, n_piece=1)
 
-    prompts = await texts.run(work)
-    for ids in prompts:
-        texts.check_length(len(ids) - 1, None, "input")
-        if max(ids, default=0) >= texts.tokenizer.vocab_size:
-            raise refuse("input", f"token id {max(ids)} is outside the vocabulary of {texts.tokenizer.vocab_size}")
-    answering = await host.service.start([Request(tuple(ids), SamplingParams(), wants=Wants.HIDDEN) for ids in prompts])
+    return await texts.run(work)
+
+
+def _ids(texts: Texts, given: str | list[int]) -> list[int]:
+    """ApiError for more than the context holds, and for ids that are none."""
+    ids = texts.encode(given, "input") if isinstance(given, str) else given
+    texts.check_length(len(ids) - 1, None, "input")
+    if max(ids, default=0) >= texts.tokenizer.vocab_size:
+        raise refuse("input", f"token id {max(ids)} is outside the vocabulary of {texts.tokenizer.vocab_size}")
+    return ids
+
+
+async def _vectors(
+    service: Service, prompts: Sequence[Sequence[int]], request: EmbeddingRequest
+) -> list[NDArray[np.float32]]:
+    """Of texts that are computed together."""
+    answering = await service.start([Request(tuple(ids), SamplingParams(), wants=Wants.HIDDEN) for ids in prompts])
     pools = [_Pool(request.pooling) for _ in prompts]
     try:
         n_open = len(pools)
@@ -79,13 +107,7 @@ async def embeddings(host: Host, request: EmbeddingRequest) -> dict[str, Any]:
                     n_open -= event.last
     finally:
         answering.close()
-    data = [
-        {"object": "embedding", "index": i, "embedding": _encoded(pool.vector(request.normalize), request)}
-        for i, pool in enumerate(pools)
-    ]
-    n_tokens = sum(map(len, prompts))
-    usage = {"prompt_tokens": n_tokens, "total_tokens": n_tokens}
-    return {"object": "list", "data": data, "model": host.name, "usage": usage}
+    return [pool.vector(request.normalize) for pool in pools]
 
 
 class _Pool:
@@ -111,4 +133,5 @@ class _Pool:
 def _encoded(vector: NDArray[np.float32], request: EmbeddingRequest) -> list[float] | str:
     if request.encoding_format == "base64":
         return base64.b64encode(vector.astype("<f4").tobytes()).decode()
-    return [float(x) for x in vector]
+    numbers: list[float] = vector.tolist()
+    return numbers

@@ -52,6 +52,13 @@ class ProcessService:
         return self._open.n
 
     @property
+    def n_free(self) -> int:
+        return self._open.n_free
+
+    async def room(self) -> None:
+        await self._open.room()
+
+    @property
     def health(self) -> Health:
         return self.supervisor.health
 

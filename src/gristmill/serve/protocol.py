@@ -12,6 +12,14 @@ MAX_STOPS: Final = 16
 MAX_STOP_LENGTH: Final = 256
 MAX_BIASES: Final = 1024
 MAX_PROMPTS: Final = 1024
+MAX_INPUTS: Final = 2048
+"""Texts of one call for embeddings, as in OpenAI's API."""
+
+CLIENTS_OWN: Final = frozenset(
+    {"chat_template_kwargs", "input", "input_schema", "json", "logit_bias", "metadata", "parameters", "schema"}
+)
+"""Names of objects that a client fills as it likes, in every API: schemas, inputs of tools, labels. There null means
+null."""
 
 Count = Annotated[int, Field(ge=1, le=2**31 - 1)]
 TokenId = Annotated[int, Field(ge=0, le=2**31 - 1)]
@@ -19,7 +27,7 @@ Label = Annotated[str, Field(max_length=512)]
 
 
 class Strict(BaseModel):
-    """Null is the same as leaving a field out."""
+    """Null is the same as leaving a field out, and is gone before anything is read (wire.py)."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
 
@@ -195,14 +203,7 @@ class CompletionRequest(Sampling):
     @field_validator("prompt", mode="before")
     @classmethod
     def _read_prompt(cls, prompt: Any) -> Any:
-        """A text, ids, or a list of either."""
-        if isinstance(prompt, str) or _is_ids(prompt):
-            return prompt
-        if not isinstance(prompt, list) or not 0 < len(prompt) <= MAX_PROMPTS:
-            raise ValueError(f"give a string, a list of 1 to {MAX_PROMPTS} strings, token ids, or lists of token ids")
-        if not all(isinstance(item, str) for item in prompt) and not all(map(_is_ids, prompt)):
-            raise ValueError("a list holds strings alone, or token ids from 0 to 2147483647, or lists of those")
-        return prompt
+        return _read_texts(prompt, MAX_PROMPTS)
 
     @property
     def prompts(self) -> list[str | list[int]]:
@@ -219,11 +220,25 @@ class EmbeddingRequest(Strict):
     normalize: bool = True
     user: Label | None = None
 
-    _read_input = field_validator("input", mode="before")(CompletionRequest._read_prompt.__func__)  # type: ignore[attr-defined]
+    @field_validator("input", mode="before")
+    @classmethod
+    def _read_input(cls, given: Any) -> Any:
+        return _read_texts(given, MAX_INPUTS)
 
     @property
     def inputs(self) -> list[str | list[int]]:
         return [self.input] if isinstance(self.input, str) or isinstance(self.input[0], int) else self.input
+
+
+def _read_texts(given: Any, most: int) -> Any:
+    """A text, ids of one, or a list of 1 to `most` of either."""
+    if isinstance(given, str) or _is_ids(given):
+        return given
+    if not isinstance(given, list) or not 0 < len(given) <= most:
+        raise ValueError(f"give a string, a list of 1 to {most} strings, token ids, or lists of token ids")
+    if not all(isinstance(item, str) for item in given) and not all(map(_is_ids, given)):
+        raise ValueError("a list holds strings alone, or token ids from 0 to 2147483647, or lists of those")
+    return given
 
 
 def _is_ids(value: Any) -> bool:

@@ -29,6 +29,10 @@ class Text(Strict):
     verbosity: Literal["medium"] | None = None
 
 
+class ResponsesStreamOptions(Strict):
+    include_obfuscation: Literal[False] = False
+
+
 class ResponsesRequest(Strict):
     model: Annotated[str, Field(max_length=512)] | None = None
     input: str | list[dict[str, Any]]
@@ -37,6 +41,7 @@ class ResponsesRequest(Strict):
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     stream: bool = False
+    stream_options: ResponsesStreamOptions | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool = True
@@ -58,7 +63,6 @@ REFUSED: Final[dict[str, tuple[Any, ...]]] = {
     "prompt_cache_retention": (),
     "service_tier": ("auto", "default"),
     "store": (False,),
-    "stream_options": (),
     "top_logprobs": (0,),
     "truncation": ("disabled",),
 }
@@ -68,7 +72,7 @@ _ITEMS: Final = {
     "message": {"role", "content", "status", "id", "phase"},
     "function_call": {"call_id", "name", "arguments", "status", "id"},
     "function_call_output": {"call_id", "output", "status", "id"},
-    "reasoning": {"summary", "content", "encrypted_content", "status", "id"},
+    "reasoning": {"summary", "content", "status", "id"},
 }
 _TEXTS: Final = ("input_text", "output_text", "text", "reasoning_text", "summary_text")
 
@@ -103,8 +107,6 @@ def _add(messages: list[dict[str, Any]], item: dict[str, Any], where: str) -> No
         raise unsupported(f"{where}.type", f"{kind!r:.40} is not supported; give {', '.join(_ITEMS)}")
     for name in sorted(set(item) - _ITEMS[kind] - {"type"}):
         raise unsupported(f"{where}.{name:.80}")
-    if item.get("encrypted_content") is not None:
-        raise unsupported(f"{where}.encrypted_content")
     if kind == "message":
         message = {"role": item.get("role"), "content": _text(item.get("content"), f"{where}.content")}
         last = messages[-1] if messages else {}
@@ -150,7 +152,7 @@ def _tools(tools: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
     for i, tool in enumerate(tools or ()):
         if tool.get("type") != "function":
             raise unsupported(f"tools[{i}].type", f"{tool.get('type')!r:.40} is not supported; only 'function' is")
-        function = {name: value for name, value in tool.items() if name != "type" and value is not None}
+        function = {name: value for name, value in tool.items() if name != "type"}
         found.append({"type": "function", "function": function})
     return found
 

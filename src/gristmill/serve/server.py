@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import resource
 import socket
 import time
@@ -16,7 +15,7 @@ from fastapi import FastAPI
 
 from gristmill.serve.connection import Connection
 from gristmill.serve.errors import shutting_down
-from gristmill.serve.guard import MAX_HEADER_BYTES
+from gristmill.serve.guard import MAX_HEADER_BYTES, is_loopback
 from gristmill.serve.host import Host
 from gristmill.serve.slow_clients import REQUEST_S, STALL_S, SlowClients
 
@@ -46,12 +45,7 @@ class Listen:
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine can reach it."""
-        if self.uds is not None or self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        return self.uds is not None or is_loopback(self.host)
 
     @property
     def url(self) -> str:

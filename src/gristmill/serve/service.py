@@ -79,6 +79,16 @@ class Service(Protocol):
         ...
 
     @property
+    def n_free(self) -> int:
+        """Requests that one of several slices of a call may have now: at most half of all that may be open, so that
+        others find room meanwhile."""
+        ...
+
+    async def room(self) -> None:
+        """Until n_free is not 0."""
+        ...
+
+    @property
     def health(self) -> Health: ...
 
     def load(self) -> Load: ...
@@ -111,6 +121,13 @@ class EngineService:
     @property
     def n_open(self) -> int:
         return self._open.n
+
+    @property
+    def n_free(self) -> int:
+        return self._open.n_free
+
+    async def room(self) -> None:
+        await self._open.room()
 
     @property
     def health(self) -> Health:

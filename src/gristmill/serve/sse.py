@@ -171,9 +171,10 @@ class EventStream(Response):
             try:
                 steps = call.reading.now()
                 data = call.more(steps) if steps else b""
-                self._n_sent += 1
                 if call.reading.ended or (data and not write(data)):
                     done.set_result(data)
+                elif data:  # tokens may come for long without anything to show
+                    self._n_sent += 1
             except Exception as error:
                 done.set_exception(error)
 

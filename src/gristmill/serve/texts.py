@@ -15,7 +15,7 @@ from gristmill.dialogue.harmony_chat import chat_messages
 from gristmill.dialogue.harmony_render import ResponseFormat, render
 from gristmill.dialogue.reader import DialogueReader
 from gristmill.dialogue.tools import read_tool_choice, read_tools
-from gristmill.dialogue.types import ChoiceMode, Kind, Tool, ToolChoice
+from gristmill.dialogue.types import ChoiceMode, Kind, Tool
 from gristmill.serve.chat_protocol import ChatRequest, Conversation, Message
 from gristmill.serve.errors import ApiError, refuse, too_long, unsupported
 from gristmill.serve.model import Model
@@ -65,17 +65,14 @@ class Texts:
         if n_prompt + (n_answer or 1) > self.max_context:
             raise too_long(n_prompt, n_answer or 0, self.max_context, param)
 
-    def prompt(self, chat: Conversation, *, constrained: bool = False) -> ChatPrompt:
-        """ApiError, or another ValueError, for a conversation that the model cannot be given.
-
-        constrained  its answer keeps to something besides calls
-        """
+    def prompt(self, chat: Conversation) -> ChatPrompt:
+        """ApiError, or another ValueError, for a conversation that the model cannot be given."""
         tools = read_tools(_checked_tools(chat.tools))
         if chat.tool_choice is not None and not tools and chat.tool_choice not in ("none", "auto"):
             raise refuse("tool_choice", f"is {chat.tool_choice!r:.80}, but there are no tools")
         choice = read_tool_choice(chat.tool_choice, tools)
         shown = tools if choice.mode is not ChoiceMode.NONE else ()
-        self._check_tools(chat, choice, shown, constrained)
+        self._check_tools(shown)
         return self._format.prompt(self._render(chat, shown), shown, choice, chat.parallel_tool_calls)
 
     def expects_thoughts(self) -> bool:
@@ -86,8 +83,8 @@ class Texts:
         except (ApiError, ValueError):
             return False
 
-    def reader(self, prompt: ChatPrompt, stop: Sequence[str], *, constrained: bool) -> DialogueReader:
-        return self._format.reader(prompt, stop, constrained=constrained)
+    def reader(self, prompt: ChatPrompt, stop: Sequence[str], min_tokens: int, *, constrained: bool) -> DialogueReader:
+        return self._format.reader(prompt, stop, min_tokens, constrained=constrained)
 
     def constrain(self, prompt: ChatPrompt, answer: StructuredOutputsParams | None) -> StructuredOutputsParams | None:
         """What the engine has to keep to, so that the answer calls or keeps to `answer`. ApiError where it cannot."""
@@ -107,7 +104,7 @@ class Texts:
         for message in messages:
             if message["role"] == "developer" and "developer" not in known:
                 message["role"] = "system"
-        given = chat.tools if tools else None
+        given = list(map(_for_template, chat.tools or ())) if tools else None
         return template.render(
             messages,
             tools=given,
@@ -130,19 +127,11 @@ class Texts:
         told = chat_messages(messages, tools=tools, effort=effort, date=today, answer=answer)
         return render(told, for_answer=chat.add_generation_prompt)
 
-    def _check_tools(self, chat: Conversation, choice: ToolChoice, tools: tuple[Tool, ...], constrained: bool) -> None:
+    def _check_tools(self, tools: tuple[Tool, ...]) -> None:
         if not tools:
             return
         if self.kind is Kind.PLAIN or (self.kind is not Kind.HARMONY and "tools" not in self.template_words):
             raise unsupported("tools", "are nothing that this model's chat template has")
-        if choice.mode is ChoiceMode.AUTO and not constrained:
-            for i, tool in enumerate(chat.tools or ()):
-                if tool.get("function", tool).get("strict"):
-                    raise unsupported(
-                        f"tools[{i}].function.strict",
-                        "can be kept where a call is forced (tool_choice 'required' or a name) or the answer is"
-                        " constrained (response_format), not with 'auto' alone",
-                    )
 
 
 _TOOL_FIELDS = frozenset({"name", "description", "parameters", "strict"})
@@ -155,9 +144,13 @@ def _checked_tools(tools: list[dict[str, Any]] | None) -> list[dict[str, Any]] |
             continue  # said by who reads it
         for name in sorted((set(tool) - {"type", "function"}) | (set(function) - _TOOL_FIELDS)):
             raise unsupported(f"tools[{i}].{name if name in tool else f'function.{name}'}")
-        if not isinstance(function.get("strict", False), bool | None):
-            raise refuse(f"tools[{i}].function.strict", "is neither true nor false")
     return tools
+
+
+def _for_template(tool: dict[str, Any]) -> dict[str, Any]:
+    """As models are trained to see it: how calls are kept to their schema is said to the engine alone."""
+    function = {name: value for name, value in tool.get("function", tool).items() if name != "strict"}
+    return {**tool, "function": function} if "function" in tool else function
 
 
 def _template_kwargs(chat: Conversation, known: frozenset[str]) -> dict[str, Any]:

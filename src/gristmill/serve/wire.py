@@ -6,7 +6,9 @@ import asyncio
 import json
 import math
 import re
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
+from itertools import islice
 from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -14,7 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from gristmill.serve.errors import ApiError, of_validation, refuse, shape_of
+from gristmill.serve.errors import ApiError, of_validation, shape_of, unsupported
 
 MAX_BODY_BYTES: Final = 16 << 20
 MAX_BODY_S: Final = 60.0
@@ -40,16 +42,20 @@ def dumps(value: object) -> bytes:
     return (text if text.isascii() else _LINE_ENDS.sub(lambda end: f"\\u{ord(end[0]):04x}", text)).encode()
 
 
-def dumps_long(value: dict[str, Any]) -> bytes:
-    """The same of an object with long lists, written in pieces, between which other threads go on."""
+def dumps_long(value: dict[str, Any], n_piece: int = _PIECE) -> bytes:
+    """The same of an object with long lists, or iterators in their place. They are written in pieces of n_piece values,
+    between which other threads go on."""
     fields = (
-        dumps(name) + b":" + (_list(each) if isinstance(each, list) else dumps(each)) for name, each in value.items()
+        dumps(name) + b":" + (_list(each, n_piece) if isinstance(each, list | Iterator) else dumps(each))
+        for name, each in value.items()
     )
     return b"{" + b",".join(fields) + b"}"
 
 
-def _list(values: list[Any]) -> bytes:
-    return b"[" + b",".join(dumps(values[i : i + _PIECE])[1:-1] for i in range(0, len(values), _PIECE)) + b"]"
+def _list(values: Iterable[Any], n_piece: int) -> bytes:
+    left = iter(values)
+    pieces = iter(lambda: list(islice(left, n_piece)), [])
+    return b"[" + b",".join(dumps(piece)[1:-1] for piece in pieces) + b"]"
 
 
 class Json(Response):
@@ -81,8 +87,9 @@ def error_response(error: ApiError, path: str) -> Json:
     return kind(shape_of(path)(error), error.status, error.headers)
 
 
-async def read_body(request: Request) -> dict[str, Any]:
-    """The JSON object of a request. 413 as soon as it is too large, 400 for what is no plain JSON object."""
+async def read_body(request: Request, own: Collection[str]) -> dict[str, Any]:
+    """The JSON object of a request, without nulls but in objects of the names `own`, as in `without_nulls`. 413 as soon
+    as it is too large, 400 for what is no plain JSON object."""
     declared = request.headers.get("content-length", "")
     if declared.isascii() and declared.isdigit() and int(declared[:20]) > MAX_BODY_BYTES:
         raise _too_large()
@@ -97,7 +104,12 @@ async def read_body(request: Request) -> dict[str, Any]:
     except TimeoutError:
         raise ApiError(408, f"the body took more than {MAX_BODY_S:.0f} s to come", code="timeout") from None
     data = b"".join(chunks)
-    return parse(data) if len(data) <= _SMALL else await asyncio.to_thread(parse, data)
+
+    def work() -> dict[str, Any]:
+        found: dict[str, Any] = without_nulls(parse(data), own)
+        return found
+
+    return work() if len(data) <= _SMALL else await asyncio.to_thread(work)
 
 
 def parse(data: bytes) -> dict[str, Any]:
@@ -125,6 +137,20 @@ def parse(data: bytes) -> dict[str, Any]:
     return value
 
 
+def without_nulls(value: Any, own: Collection[str]) -> Any:
+    """JSON without the fields that are null, at any depth: null is the same as leaving a field out. In lists it stays,
+    and so it does in objects of the names `own`, where it is a value as any other."""
+    if isinstance(value, dict):
+        return {
+            name: each if name in own and isinstance(each, dict) else without_nulls(each, own)
+            for name, each in value.items()
+            if each is not None
+        }
+    if isinstance(value, list):
+        return [without_nulls(each, own) if isinstance(each, (dict, list)) else each for each in value]
+    return value
+
+
 def validate(model: type[M], body: dict[str, Any]) -> M:
     """ApiError that names the first field that is wrong."""
     try:
@@ -133,20 +159,17 @@ def validate(model: type[M], body: dict[str, Any]) -> M:
         raise of_validation(error) from None
 
 
-def take_neutral(body: dict[str, Any], refused: dict[str, tuple[Any, ...]]) -> dict[str, Any]:
-    """`body` without nulls and without fields of `refused` that have a value which asks for nothing.
+def take_neutral(body: dict[str, Any], refused: dict[str, tuple[Any, ...]], where: str = "") -> dict[str, Any]:
+    """`body` without fields of `refused` that have a value which asks for nothing.
 
-    Any other value of these is refused by name.
+    Any other value of these is refused by its name, which begins with `where`.
     """
     kept = {}
     for name, value in body.items():
-        if value is None:
-            continue
-        if name in refused:
-            if any(value == neutral and type(value) is type(neutral) for neutral in refused[name]):
-                continue
-            raise refuse(name, "is not supported by this server; leave it out", "unsupported_parameter")
-        kept[name] = value
+        if name not in refused:
+            kept[name] = value
+        elif not any(value == neutral and type(value) is type(neutral) for neutral in refused[name]):
+            raise unsupported(f"{where}{name}")
     return kept
 
 
@@ -200,4 +223,5 @@ __all__ = [
     "read_body",
     "take_neutral",
     "validate",
+    "without_nulls",
 ]

@@ -15,6 +15,12 @@ const BEGINNINGS = ["Once upon a time, there was a little mill by the river.", "
 const $ = (id) => document.getElementById(id);
 const wide = matchMedia("(min-width: 60rem)");
 const touch = matchMedia("(hover: none) and (pointer: coarse)");
+const mac = /^(Mac|iP)/.test(navigator.platform);
+
+/** Whether Alt and a letter write a character here: on a Mac it is Option, and writes '@' with a German L. */
+function writes(event) {
+  return mac && event.target.matches("input, textarea") && event.key.toUpperCase() !== event.code.slice("Key".length);
+}
 
 class App {
   constructor() {
@@ -277,7 +283,7 @@ class App {
       } else if (document.querySelector("dialog[open]")) {
         // a dialog has its own keys
       } else if (event.key === "Escape") this.escape();
-      else if (event.altKey && !event.ctrlKey && !event.metaKey && this.shortcuts[event.code]) {
+      else if (event.altKey && !event.ctrlKey && !event.metaKey && this.shortcuts[event.code] && !writes(event)) {
         event.preventDefault();
         this.shortcuts[event.code]();
       }

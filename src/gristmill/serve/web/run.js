@@ -13,7 +13,7 @@ export function sampling(settings) {
   for (const name of [...NUMBERS, ...PENALTIES]) {
     if (typeof settings[name] === "number" && Number.isFinite(settings[name])) body[name] = settings[name];
   }
-  const stop = (settings.stop ?? "").split("\n").filter(Boolean).slice(0, 4);
+  const stop = (settings.stop ?? "").split("\n").filter(Boolean);
   if (stop.length) body.stop = stop.map((text) => text.replaceAll("\\n", "\n"));
   return body;
 }

@@ -1,0 +1,60 @@
+"""The standard streams: those that are closed, a keyboard that is waited for, and a stdout that takes no more."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from typing import IO, Any, Final
+
+STDOUT: Final = "stdout"
+"""The file name of errors in writing there."""
+
+
+class _Stdout(io.FileIO):
+    """Where stdout goes. Its errors name it, as those of other files do."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            error.filename = STDOUT
+            raise
+
+
+def prepare() -> None:
+    """Once, at the start. Where a stream is closed nothing is read, and what is written goes nowhere."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout is sys.__stdout__:
+        sys.stdout = _naming(sys.stdout)
+
+
+def drop_stdout() -> None:
+    """What could not be written is forgotten: the interpreter would try again at its end, and complain."""
+    sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+
+
+def say_if_typed(stream: IO[str] | IO[bytes]) -> None:
+    """Nobody is to wait at a terminal without a word."""
+    if stream.isatty():
+        print("reading the text from the keyboard; Ctrl-D on a line of its own ends it", file=sys.stderr)
+
+
+def read_text() -> str:
+    """All of stdin."""
+    say_if_typed(sys.stdin)
+    return sys.stdin.read()
+
+
+def _naming(stream: io.TextIOWrapper[Any]) -> io.TextIOWrapper[Any]:
+    """The same stream, with errors that name it."""
+    stream.flush()
+    return io.TextIOWrapper(
+        io.BufferedWriter(_Stdout(stream.fileno(), "w", closefd=False)),
+        stream.encoding,
+        stream.errors,
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )

@@ -1,0 +1,30 @@
+"""Whether what a command is to write can be written: asked before long work begins."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+
+def check_file(flag: str, path: Path) -> None:
+    """UsageError that says why there can be no such file. flag: the option that names it."""
+    if path.is_dir():
+        raise click.UsageError(f"{flag} {path}: is a folder; name a file in it")
+    if not path.parent.is_dir():
+        raise click.UsageError(f"{flag} {path}: there is no folder {path.parent}; make it, or name another")
+    _check_access(flag, path, path if path.exists() else path.parent)
+
+
+def check_folder(flag: str, path: Path) -> None:
+    """The same of a folder that is there or is to be made, with those above it."""
+    there = next(each for each in (path, *path.parents) if each.exists())
+    if not there.is_dir():
+        raise click.UsageError(f"{flag} {path}: {there} is a file; name a folder")
+    _check_access(flag, path, there)
+
+
+def _check_access(flag: str, path: Path, there: Path) -> None:
+    if not os.access(there, os.W_OK):
+        raise click.UsageError(f"{flag} {path}: {there} may not be written to; change that, or name another place")

@@ -1,0 +1,86 @@
+"""Standard streams that are closed, full or a keyboard: no command ends in a traceback or waits without a word."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import small_model
+
+TEXT = "The sea was calm and the moon was full. " * 2
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(small_model.write(tmp_path_factory.mktemp("model")))
+
+
+def shell(redirection: str, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """`gristmill ARGS REDIRECTION` as a shell starts it."""
+    command = ["sh", "-c", f'exec "$0" -m gristmill "$@" {redirection}', sys.executable, *args]
+    return subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, env={**os.environ, **env})
+
+
+@pytest.mark.parametrize("args", ["generate -n 3", "trace", "tokenize", "chat"])
+def test_a_closed_stdin_is_an_empty_one(model: str, args: str) -> None:
+    done = shell("<&-", *args.split(), "-m", model)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_perplexity_of_a_closed_stdin_wants_more_text(model: str) -> None:
+    done = shell("<&-", "perplexity", "-m", model)
+    assert done.returncode == 1
+    assert "give more text" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_what_is_written_to_a_closed_stream_goes_nowhere(model: str, closed: str) -> None:
+    done = shell(closed, "generate", "-m", model, "-p", "abc", "-n", "3", "--temp", "0")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("abc") == (closed == "2>&-")
+    assert ("tok/s" in done.stderr) == (closed == ">&-")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("args", ["--help", "generate --help", "generate -p abc -n 3", "list --json", "inspect"])
+def test_a_full_stdout_is_named(model: str, args: str, unbuffered: str) -> None:
+    done = shell(">/dev/full", *args.split(), GRISTMILL_MODEL=model, PYTHONUNBUFFERED=unbuffered)
+    assert done.returncode == 1
+    assert done.stderr.strip() == "Error: stdout: No space left on device"
+
+
+def test_a_full_stdout_is_named_by_what_writes_last(model: str) -> None:
+    """And leaves it to the interpreter's end to write."""
+    decode = 'echo "50 60" | "$0" -m gristmill tokenize --decode -m "$1" >/dev/full'
+    done = subprocess.run(["sh", "-c", decode, sys.executable, model], capture_output=True, text=True)
+    assert (done.returncode, done.stderr.strip()) == (1, "Error: stdout: No space left on device")
+
+
+def typed(*args: str) -> subprocess.CompletedProcess[str]:
+    """A command that a text is typed for, at a terminal; it writes to pipes."""
+    keyboard, terminal = pty.openpty()
+    try:
+        os.write(keyboard, f"{TEXT}\n\x04".encode())
+        command = [sys.executable, "-m", "gristmill", *args]
+        return subprocess.run(command, stdin=terminal, capture_output=True, text=True, timeout=300)
+    finally:
+        os.close(terminal)
+        os.close(keyboard)
+
+
+@pytest.mark.parametrize("args", ["generate -n 3", "trace", "tokenize", "perplexity --ctx 32"])
+def test_whoever_sits_at_a_keyboard_is_told_how_to_end(model: str, args: str) -> None:
+    done = typed(*args.split(), "-m", model)
+    assert done.returncode == 0, done.stderr
+    assert "reading the text from the keyboard; Ctrl-D on a line of its own ends it" in done.stderr
+    given = subprocess.run(
+        [sys.executable, "-m", "gristmill", *args.split(), "-m", model], input=TEXT, capture_output=True, text=True
+    )
+    assert "keyboard" not in given.stderr
