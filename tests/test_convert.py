@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import get_args
 
 import gguf
 import numpy as np
@@ -19,7 +20,7 @@ import torch
 from gguf import GGMLQuantizationType as Type
 from numpy.typing import NDArray
 from oracles import gguf_files
-from oracles.families import CONFIGS, build, llama, save
+from oracles.families import CONFIGS, build, gpt_oss, llama, save
 from oracles.gguf_files import save_gguf, to_gguf
 from oracles.gpt_oss_files import save_hugging_face, save_original
 from oracles.llama2c_files import save_llama2c
@@ -29,6 +30,7 @@ from transformers import AutoModelForCausalLM
 
 from gristmill import LLM
 from gristmill.convert import convert
+from gristmill.formats.checkpoint import ModelFormatError
 from gristmill.formats.dequantize import dequantize
 from gristmill.formats.open import open_checkpoint
 from gristmill.formats.qtypes import QType
@@ -112,6 +114,133 @@ def test_gguf_to_folder_is_what_transformers_loads(name: str, checkpoint: Make, 
     with torch.inference_mode():
         logits = model(torch.tensor([ids])).logits[0].numpy()
     assert np.abs(logits - oracle.logits(ids)).max() < 2e-5
+
+
+def of_transformers(folder: Path, ids: list[int]) -> NDArray[np.float32]:
+    model, info = AutoModelForCausalLM.from_pretrained(
+        folder, output_loading_info=True, attn_implementation="eager", dtype=torch.float32
+    )
+    assert not any(info[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    with torch.inference_mode():
+        logits: NDArray[np.float32] = model.eval()(torch.tensor([ids])).logits[0].numpy()
+    return logits
+
+
+def save_llama(folder: Path, **changes: object) -> Oracle:
+    model = build(llama(**changes))
+    model.save_pretrained(folder)
+    return Oracle(folder, model, model.config)
+
+
+@pytest.mark.parametrize("linear", get_args(gguf_files.Linear))
+def test_every_way_to_say_a_linear_scaling(linear: gguf_files.Linear, checkpoint: Make, tmp_path: Path) -> None:
+    oracle = checkpoint("llama2-linear", partial(save, "llama2-linear"))
+    source = save_gguf(oracle, tmp_path / "a.gguf", linear=linear).path
+    folder, again = run(source, tmp_path / "folder"), run(source, tmp_path / "b.gguf")
+    ids = oracle.text(N_POSITIONS)
+    assert np.abs(of_transformers(folder, ids) - oracle.logits(ids)).max() < 2e-5
+    assert np.abs(logits_of(again, ids) - oracle.logits(ids)).max() < 1e-4
+    said = json.loads((folder / "config.json").read_text())
+    assert said["max_position_embeddings"] == oracle.config.max_position_embeddings  # before it is stretched
+    contexts = {read_config(open_checkpoint(path)).max_context for path in (oracle.path, source, folder, again)}
+    assert contexts == {1280}
+
+
+@pytest.mark.parametrize(
+    "biases", [{"attention_bias": True}, {"mlp_bias": True}, {"attention_bias": True, "mlp_bias": True}]
+)
+def test_biases_of_llama(biases: dict[str, bool], tmp_path: Path) -> None:
+    oracle = save_llama(tmp_path / "hf", **biases)
+    gguf_file = run(oracle.path, tmp_path / "model.gguf")
+    folder = run(gguf_file, tmp_path / "folder")
+    said, ids = json.loads((folder / "config.json").read_text()), oracle.text(N_POSITIONS)
+    assert {name: said[name] for name in biases} == biases
+    assert np.abs(of_transformers(folder, ids) - oracle.logits(ids)).max() < 2e-5
+    assert np.abs(logits_of(gguf_file, ids) - oracle.logits(ids)).max() < 1e-4
+
+
+def extended(source: Path, out: Path, keys: dict[str, float], tensors: dict[str, list[float]] | None = None) -> Path:
+    """The GGUF file `source` with more float32 key-values and vectors."""
+    reader = gguf.GGUFReader(source)
+    writer = gguf.GGUFWriter(out, reader.get_field("general.architecture").contents())
+    for key, field in reader.fields.items():
+        if not key.startswith("GGUF.") and key != "general.architecture":
+            writer.add_key_value(key, field.contents(), field.types[0])
+    for key, value in keys.items():
+        writer.add_float32(key, value)
+    for tensor in reader.tensors:
+        writer.add_tensor(tensor.name, tensor.data)
+    for name, values in (tensors or {}).items():
+        writer.add_tensor(name, np.array(values, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return out
+
+
+@pytest.mark.parametrize("name", ["llama2", "llama2-linear", "llama3.1"])
+def test_an_attention_factor_without_yarn(name: str, checkpoint: Make, tmp_path: Path) -> None:
+    """GGUF and llama.cpp have one for every kind of scaling; config.json says it of YaRN, llama2.c never."""
+    oracle = checkpoint(name, partial(save, name))
+    plain = save_gguf(oracle, tmp_path / "plain.gguf").path
+    source = extended(plain, tmp_path / "a.gguf", {"llama.rope.scaling.attn_factor": 1.25})
+    again, ids = run(source, tmp_path / "b.gguf"), oracle.text(N_POSITIONS)
+    assert np.array_equal(logits_of(again, ids), logits_of(source, ids))
+    assert np.abs(logits_of(again, ids) - logits_of(plain, ids)).max() > 0.01
+    of_folder = r"key 'llama\.rope\.scaling\.attn_factor': is 1.25, which config.json can say of YaRN alone"
+    of_file = r"attn_factor\) of 1.25, and llama2.c" if name == "llama2" else "rotates with theta"
+    for out, message in (("folder", of_folder), ("model.bin", of_file)):
+        with pytest.raises(ModelFormatError, match=message):
+            run(source, tmp_path / out)
+        assert not (tmp_path / out).exists()
+
+
+def test_an_attention_factor_with_yarn(checkpoint: Make, tmp_path: Path) -> None:
+    oracle = checkpoint("qwen3-yarn", partial(save, "qwen3-yarn"))
+    plain = save_gguf(oracle, tmp_path / "plain.gguf").path
+    source = extended(plain, tmp_path / "a.gguf", {"qwen3.rope.scaling.attn_factor": 1.25})
+    folder, ids = run(source, tmp_path / "folder"), oracle.text(N_POSITIONS)
+    assert np.abs(of_transformers(folder, ids) - logits_of(source, ids)).max() < 1e-4
+
+
+@pytest.mark.parametrize("divisors", [[1, 1, 1, 1], [1, 8, 1, 8], [1e-12, 1e12, 1, 1], [2, 4, 6, 8], [4, 3, 2, 1]])
+def test_divisors_of_any_kind(divisors: list[float], tmp_path: Path) -> None:
+    """A folder gets those of Llama 3.1's kind, and others are refused by name; GGUF holds them all."""
+    oracle = save_llama(tmp_path / "hf", head_dim=8)
+    plain = save_gguf(oracle, tmp_path / "plain.gguf").path
+    source = extended(plain, tmp_path / "a.gguf", {}, {"rope_freqs.weight": divisors})
+    ids = oracle.text(N_POSITIONS)
+    assert np.array_equal(logits_of(run(source, tmp_path / "b.gguf"), ids), logits_of(source, ids))
+    if divisors == [1, 1, 1, 1]:
+        assert np.array_equal(logits_of(run(source, tmp_path / "folder"), ids), logits_of(source, ids))
+        return
+    with pytest.raises(ModelFormatError, match=r"tensor 'rope_freqs\.weight': slows frequencies in another way than"):
+        run(source, tmp_path / "folder")
+
+
+def test_gpt_oss_without_yarn(tmp_path: Path) -> None:
+    """Where config.json says nothing, it has YaRN: that it has none must be said."""
+    rope = {"rope_type": "default", "rope_theta": 150000.0}
+    model = build(gpt_oss(rope_parameters=rope, max_position_embeddings=512))
+    model.save_pretrained(tmp_path / "hf")
+    oracle = Oracle(tmp_path / "hf", model, model.config)
+    folder = run(run(oracle.path, tmp_path / "model.gguf"), tmp_path / "folder")
+    ids = oracle.text(N_POSITIONS)
+    assert np.abs(of_transformers(folder, ids) - oracle.logits(ids)).max() < 2e-5
+    assert np.abs(logits_of(folder, ids) - oracle.logits(ids)).max() < 1e-4
+
+
+def test_a_swiglu_limit_that_gguf_cannot_say(tmp_path: Path) -> None:
+    model = build(gpt_oss(swiglu_limit=5.0))
+    model.save_pretrained(tmp_path / "hf")
+    with pytest.raises(
+        ModelFormatError, match="field 'swiglu_limit': is 5, and GGUF has no word for another one than 7"
+    ):
+        run(tmp_path / "hf", tmp_path / "model.gguf")
+    assert not (tmp_path / "model.gguf").exists()
+    folder = run(tmp_path / "hf", tmp_path / "folder")
+    assert read_config(open_checkpoint(folder)).swiglu_limit == 5
 
 
 def llama2c(oracle: Oracle, version: int, path: Path) -> Oracle:
@@ -348,6 +477,7 @@ def test_a_pickle_with_code_is_refused(tmp_path: Path) -> None:
         ("llama2", "folder", "q4_k_m", "type q4_k_m has no place in safetensors; use f32, f16, bf16"),
         ("llama2", "model.bin", "q4_0", "type q4_0 has no place in llama2.c's version 0, which holds f32"),
         ("llama2", "model.pt", None, r"'\.pt' names no format"),
+        ("llama2", "model.ggfu", None, r"'\.ggfu' names no format; end it in \.gguf"),
         ("llama3", "model.bin", None, "rotates with theta 500000 and scaling none, not 10000"),
         ("qwen2-tied", "model.bin", None, "is qwen2, and llama2.c runs Llama 2 alone; write GGUF instead"),
         ("llama2-gqa-tied", "model.bin", None, "heads of 20 dimensions, which is not its width of 108"),
@@ -393,6 +523,20 @@ def test_an_error_leaves_what_was_there(tmp_path: Path) -> None:
             convert(open_checkpoint(model), place, progress=stop)
         assert not place.exists() or place.read_bytes() == b"before"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.bin", "b.bin", "b.gguf"]
+
+
+def test_a_vocabulary_that_cannot_be_said_leaves_what_was_there(checkpoint: Make, tmp_path: Path) -> None:
+    """It is looked at before the model is written: a file of it alone would be of no use."""
+    oracle = checkpoint("llama2", partial(save, "llama2"))
+    source = save_gguf(oracle, tmp_path / "a.gguf", vocabulary=True).path
+    for before in (None, b"before"):
+        if before is not None:
+            (tmp_path / "b.bin").write_bytes(before)
+        with pytest.raises(ValueError, match=r"is a byte-level BPE: llama2\.c's tokenizer\.bin cannot say that"):
+            run(source, tmp_path / "b.bin")
+        assert {path.name: path.read_bytes() for path in tmp_path.glob("*.bin")} == (
+            {"b.bin": before} if before else {}
+        )
 
 
 @pytest.mark.parametrize("out", ["b.gguf", "b.bin", "folder"])

@@ -18,9 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gristmill.formats.checkpoint import bad_file, shown_path
+from gristmill.formats.write_file import new_file
 from gristmill.perplexity import Distributions, Windows
 
 MAGIC = b"gristLP1"
+MAX_TOKENS = 32 << 20  # of all windows together: a file may be sparse, memory is not
 
 _HEADER = struct.Struct("<8s7Q")  # magic, bytes a log-probability, vocabulary, windows, C, first, stride, 0
 _MOST = 1 << 32  # of any count in the header
@@ -45,34 +47,34 @@ def save(
 ) -> Iterator[Distributions]:
     """Write each of `found`, as it is asked for, and pass it on. The file has its name only when it is complete.
 
-    ValueError where `path` exists or where there is no room for it, before anything of `found` is asked for.
+    ValueError where `path` exists, where there is no room for it or too much text, before anything of `found` is asked
+    for; WriteError where the disk fails.
     """
     refuse_existing(path)
+    if windows.tokens.size > MAX_TOKENS:
+        raise ValueError(
+            f"{shown_path(path)}: would hold {windows.tokens.size} tokens, at most {MAX_TOKENS}; use fewer --chunks"
+        )
     item_size = np.dtype(dtype).itemsize
     size, free = file_size(vocab_size, windows, item_size), shutil.disk_usage(path.parent).free
     if size > free:
         raise ValueError(f"{shown_path(path)}: would take {size} bytes and {free} are free; use fewer --chunks")
     n_windows, context = windows.tokens.shape
     header = _HEADER.pack(MAGIC, item_size, vocab_size, n_windows, context, windows.first, windows.stride, 0)
-    return _save(path, header, windows.tokens, f"<f{item_size}", found)
+    return _save(path, size, header, windows.tokens, f"<f{item_size}", found)
 
 
 def _save(
-    path: Path, header: bytes, tokens: NDArray[np.int32], dtype: str, found: Iterable[Distributions]
+    path: Path, size: int, header: bytes, tokens: NDArray[np.int32], dtype: str, found: Iterable[Distributions]
 ) -> Iterator[Distributions]:
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("xb") as file:
-            file.write(header)
-            _write(file, tokens, "<i4")
-            for each in found:
-                _write(file, each.nll, "<f8")
-                _write(file, each.top, "<i4")
-                _write(file, each.logprobs, dtype)
-                yield each
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with new_file(path, size) as file:
+        file.write(header)
+        _write(file, tokens, "<i4")
+        for each in found:
+            _write(file, each.nll, "<f8")
+            _write(file, each.top, "<i4")
+            _write(file, each.logprobs, dtype)
+            yield each
 
 
 class LogprobFile:
@@ -141,6 +143,8 @@ class LogprobFile:
             self._check(1 <= value < _MOST, name, f"is {value}")
         self._check(1 <= first < context, "first", f"is {first} in windows of {context}")
         self._check(1 <= stride <= context, "stride", f"is {stride} in windows of {context}")
+        n_tokens = n_windows * context
+        self._check(n_tokens <= MAX_TOKENS, "windows", f"have {n_tokens} tokens, at most {MAX_TOKENS} are possible")
         expected = _size(n_windows, context, context - first, self.vocab_size, item_size)
         self._check(size == expected, "file", f"has {size} bytes and its header asks for {expected}")
         self._type = f"<f{item_size}"

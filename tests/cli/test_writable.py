@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import click
@@ -86,3 +89,17 @@ def test_convert_says_what_it_wrote(model: str, tmp_path: Path) -> None:
     refused = run("convert", "-m", model, "-o", f"{tmp_path}/d/", "--format", "gguf")
     assert refused.exit_code == 2
     assert "names a folder, and gguf is one file" in refused.stderr
+
+
+def test_a_command_that_is_told_to_end_leaves_nothing_half_written(tmp_path: Path) -> None:
+    model, out = small_model.write_model(tmp_path / "large.bin", vocab=500_000), tmp_path / "out" / "x.gguf"
+    out.parent.mkdir()
+    command = [sys.executable, "-m", "gristmill", "convert", "-m", str(model), "-o", str(out), "--type", "q8_0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as converting:
+        while not any(out.parent.iterdir()):
+            assert converting.poll() is None
+            time.sleep(0.001)
+        converting.terminate()
+        converting.communicate(timeout=60)
+    assert converting.returncode == 143
+    assert not list(out.parent.iterdir())

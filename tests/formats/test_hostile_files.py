@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from processor_time import assert_quick
 
-from gristmill.formats.checkpoint import ModelFormatError
+from gristmill.formats.checkpoint import ModelFormatError, shown
 from gristmill.formats.dequantize import dequantize
 from gristmill.formats.open import open_checkpoint
 
@@ -89,6 +89,14 @@ def test_broken_file(tmp_path: Path, bad: Bad) -> None:
     assert message.isprintable()
     assert len(message) < 1000
     assert growths[0] < MAX_GROWTH_BYTES
+
+
+@pytest.mark.parametrize(
+    "value", [np.arange(40), np.eye(9), "a\nb\x1b[2J\u2028", b"\r\n", ["a\n"] * 50, {"\n": 10**400}]
+)
+def test_what_errors_show_is_one_short_line(value: object) -> None:
+    assert shown(value).isprintable()
+    assert len(shown(value)) <= 120
 
 
 def test_the_table_is_large_enough() -> None:

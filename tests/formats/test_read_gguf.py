@@ -230,6 +230,19 @@ def split(tmp_path: Path) -> tuple[list[Path], dict[str, tuple]]:
     return parts, written
 
 
+@pytest.mark.parametrize("n_numbers", [1, 2, 40])
+@pytest.mark.parametrize("name", [b"split.no", b"split.count", b"split.tensors.count"])
+def test_numbers_of_splits_are_no_arrays(name: bytes, n_numbers: int, tmp_path: Path) -> None:
+    array = ff.key(name, ff.ARRAY, ff.u32(ff.U16) + ff.u64(n_numbers) + bytes(2 * n_numbers))
+    for number in (0, 1):
+        numbers = {b"split.no": number, b"split.count": 2, b"split.tensors.count": 0}
+        keys = [ff.key(key, ff.U16, struct.pack("<H", value)) for key, value in numbers.items() if key != name]
+        (tmp_path / f"model-{number + 1:05}-of-00002.gguf").write_bytes(ff.gguf([*keys, array]))
+    with pytest.raises(ModelFormatError, match=rf"key '{name.decode()}': is array\(\[0") as caught:
+        open_checkpoint(tmp_path / "model-00001-of-00002.gguf")
+    assert str(caught.value).isprintable()
+
+
 @pytest.mark.parametrize("opened", [0, 1, 2])
 def test_split_files_open_from_any_part(split: tuple[list[Path], dict[str, tuple]], opened: int) -> None:
     parts, written = split

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -158,3 +160,74 @@ def test_space_is_looked_for_first(tmp_path: Path) -> None:
     ):
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("make", [new_file, new_folder])
+def test_two_writers_of_one_name_do_not_know_of_each_other(make: Any, tmp_path: Path) -> None:
+    """Of one process, or of two containers whose processes have one number. The last to end is there."""
+
+    def write(place: Any, text: str) -> int:
+        n: int = (place / "x").write_text(text) if isinstance(place, Path) else place.write(text.encode())
+        return n
+
+    path = tmp_path / "a"
+    first: AbstractContextManager[Any] = make(path, 3)
+    write(first.__enter__(), "one")
+    with pytest.raises(RuntimeError), make(path, 3) as place:
+        fail(write(place, "two"))
+    first.__exit__(None, None, None)
+    assert (path / "x" if path.is_dir() else path).read_text() == "one"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a"]
+
+
+def test_what_another_left_is_not_taken_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.urandom", lambda n: bytes(n))
+    for make, name in ((new_file, "a"), (new_folder, "b")):
+        part = tmp_path / f".{name}.0000000000000000.part"
+        part.mkdir() if make is new_folder else part.write_bytes(b"another's")
+        with pytest.raises(WriteError, match=f"{name}: cannot be written: File exists"), make(tmp_path / name, 3):
+            pass
+        assert part.exists()
+
+
+def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
+    """A device would be lost for all others; a pipe stands for it here."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    (tmp_path / "endless").symlink_to("endless")
+    (tmp_path / "folder").mkdir()
+    for name in ("pipe", "link", "endless", "folder"):
+        with (
+            pytest.raises(WriteError, match=f"{name}: is there already and not a regular"),
+            new_file(tmp_path / name, 1),
+        ):
+            pass
+    for name in ("pipe", "link", "endless"):
+        with (
+            pytest.raises(WriteError, match=f"{name}: is there already and not an empty"),
+            new_folder(tmp_path / name, 1),
+        ):
+            pass
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["endless", "folder", "link", "pipe"]
+    assert (tmp_path / "pipe").is_fifo()
+    assert (tmp_path / "link").is_symlink()
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_stays_and_leads_to_what_is_new(there: bool, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    target = tmp_path / "elsewhere" / "model"
+    if there:
+        target.write_bytes(b"old")
+    (tmp_path / "link").symlink_to(target)
+    with new_file(tmp_path / "link", 3) as file:
+        file.write(b"new")
+        assert len(list(tmp_path.iterdir())) == 2, "it is written beside its place"
+    assert (tmp_path / "link").is_symlink()
+    assert target.read_bytes() == b"new"
+    assert [entry.name for entry in target.parent.iterdir()] == ["model"]
+    (tmp_path / "to folder").symlink_to("elsewhere/folder")
+    with new_folder(tmp_path / "to folder", 1) as folder:
+        (folder / "x").write_text("x")
+    assert (tmp_path / "to folder").is_symlink()
+    assert (tmp_path / "elsewhere" / "folder" / "x").read_text() == "x"

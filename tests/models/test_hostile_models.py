@@ -15,6 +15,7 @@ from safetensors.numpy import save_file
 from gristmill.formats.checkpoint import ModelFormatError
 from gristmill.formats.open import open_checkpoint
 from gristmill.models.build import build
+from gristmill.models.hyperparameters import read_config
 from gristmill.ops.reference import ReferenceOps
 
 D, FF, HEADS, KV, HEAD_DIM, VOCAB = 32, 48, 4, 2, 8, 20
@@ -177,6 +178,7 @@ def test_a_type_that_cannot_be_computed_is_named(tmp_path: Path, label: str, nam
         load(folder)
 
 
+YARN = {"rope_type": "yarn", "factor": 4.0}
 BAD_VALUES: list[Any] = [0, -1, 2**31, 2**62, 1.5, 1e300, "x", True, [1, 2]]
 
 
@@ -203,6 +205,8 @@ def test_every_config_field_is_checked(tmp_path: Path, key: str) -> None:
     [
         ({"model_type": "mamba"}, "'mamba', gristmill runs"),
         ({"model_type": None}, "model_type"),
+        ({"model_type": ["llama"]}, r"field 'model_type': is \['llama'\], gristmill runs"),
+        ({"model_type": {"llama": 1}}, "field 'model_type'"),
         ({"hidden_act": "gelu"}, "hidden_act"),
         ({"rope_scaling": {"rope_type": "longrope", "factor": 2.0}}, "'longrope'; gristmill knows"),
         ({"rope_scaling": {"rope_type": "yarn"}}, "'factor'"),
@@ -215,7 +219,13 @@ def test_every_config_field_is_checked(tmp_path: Path, key: str) -> None:
         ({"head_dim": 7}, "head"),
         ({"num_key_value_heads": 3}, "cannot share"),
         ({"tie_word_embeddings": "no"}, "tie_word_embeddings"),
-        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
+        ({"partial_rotary_factor": 0.5}, "field 'partial_rotary_factor': is 0.5, which"),
+        ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "field 'partial_rotary_factor': is 0.5, which"),
+        ({"rope_parameters": {"partial_rotary_factor": [1]}}, r"field 'partial_rotary_factor': is \[1\], must be"),
+        ({"rope_scaling": {"rope_type": ["yarn"]}}, r"field 'rope_type': is \['yarn'\], must be text"),
+        ({"rope_theta": 1.0, "rope_scaling": YARN}, "field 'rope_theta': is 1, must be over 1 with YaRN"),
+        ({"rope_scaling": {**YARN, "rope_theta": 0.5}}, "field 'rope_theta': is 0.5, must be over 1 with YaRN"),
+        ({"quantization_config": [1]}, "field 'quantization_config'"),
         ({"model_type": "mistral", "sliding_window": -4}, "sliding_window"),
         ({"model_type": "qwen2", "use_sliding_window": True, "layer_types": ["linear_attention"]}, "layer_types"),
     ],
@@ -223,6 +233,116 @@ def test_every_config_field_is_checked(tmp_path: Path, key: str) -> None:
 def test_what_is_not_known_is_refused_by_name(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ModelFormatError, match=message):
         load(write_hf(tmp_path, LLAMA_HF, {**HF_CONFIG, **changes}))
+
+
+GPT_OSS_CONFIG = {**HF_CONFIG, "model_type": "gpt_oss", "head_dim": HEAD_DIM}
+
+
+@pytest.mark.parametrize("changes", [{"swiglu_alpha": 1.0}, {"swiglu_alpha": "x"}, {"swiglu_limit": [7.0]}])
+def test_another_swiglu_is_refused_by_name(tmp_path: Path, changes: dict[str, Any]) -> None:
+    read_config(open_checkpoint(write_hf(tmp_path, LLAMA_HF, {**GPT_OSS_CONFIG, "swiglu_alpha": 1.702})))
+    (name,) = changes
+    with pytest.raises(ModelFormatError, match=f"field '{name}'"):
+        load(write_hf(tmp_path, LLAMA_HF, {**GPT_OSS_CONFIG, **changes}))
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        (
+            {"quant_method": "bitnet", "quantization_mode": "online"},
+            "field 'quant_method': is 'bitnet', gristmill reads",
+        ),
+        (
+            {"quant_method": "gptq", "bits": 4},
+            "field 'quant_method': is 'gptq', gristmill reads fp8, fbgemm_fp8, mxfp4,",
+        ),
+        ({"quant_method": ["fp8"]}, "field 'quant_method'"),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "field 'quant_algo': is 'NVFP4'"),
+        ({"quant_method": "compressed-tensors", "format": "int-quantized"}, "field 'format': is 'int-quantized'"),
+        (
+            {"quant_method": "compressed-tensors", "format": "float-quantized", "transform_config": {"a": 1}},
+            "field 'transform_config'",
+        ),
+        (None, ""),
+        ({}, ""),
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, ""),
+        ({"quant_method": "fbgemm_fp8"}, ""),
+        ({"quant_method": "modelopt", "quant_algo": "FP8"}, ""),
+        ({"quant_method": "compressed-tensors", "format": "float-quantized", "transform_config": {}}, ""),
+    ],
+)
+def test_only_ways_to_quantize_that_are_read(tmp_path: Path, said: Any, message: str) -> None:
+    folder = write_hf(tmp_path, LLAMA_HF, {**HF_CONFIG, "quantization_config": said})
+    if not message:
+        return load(folder)
+    with pytest.raises(ModelFormatError, match=message):
+        load(folder)
+    return None
+
+
+NUMBERS = [[1, 2], [0.5], list(range(40))]
+
+
+@pytest.mark.parametrize("numbers", NUMBERS)
+@pytest.mark.parametrize(
+    "key", ["rope.scaling.type", "rope.scaling.factor", "rope.scale_linear", "rope.scaling.attn_factor"]
+)
+def test_an_array_is_no_number_and_no_text(tmp_path: Path, key: str, numbers: list[Any]) -> None:
+    with pytest.raises(ModelFormatError, match=f"field 'llama.{key}': is array") as caught:
+        load(write_gguf(tmp_path, LLAMA_GGUF, {**GGUF_KEYS, key: numbers}))
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("numbers", NUMBERS)
+def test_an_architecture_of_numbers(tmp_path: Path, numbers: list[Any]) -> None:
+    path = tmp_path / "x.gguf"
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.kv_data[0].pop("general.architecture")
+    writer.add_array("general.architecture", numbers)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with pytest.raises(ModelFormatError, match=r"key 'general\.architecture': is array") as caught:
+        load(path)
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"rope.freq_base": 1.0}, "field 'llama.rope.freq_base': is 1, must be over 1 with YaRN"),
+        ({"rope.scaling.factor": None}, "field 'llama.rope.scaling.factor': is None"),
+        ({"rope.scaling.type": "longrope"}, "field 'llama.rope.scaling.type': is 'longrope'"),
+    ],
+)
+def test_yarn_of_gguf(tmp_path: Path, keys: dict[str, Any], message: str) -> None:
+    yarn = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0}
+    with pytest.raises(ModelFormatError, match=message):
+        load(write_gguf(tmp_path, LLAMA_GGUF, {**GGUF_KEYS, **yarn, **keys}))
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, 1e-38, np.inf, np.nan])
+def test_frequencies_are_divided_by_numbers(tmp_path: Path, value: float) -> None:
+    def file(divisor: float) -> Path:
+        path = tmp_path / "model.gguf"
+        writer = gguf.GGUFWriter(path, "llama")
+        for key, number in GGUF_KEYS.items():
+            add = writer.add_float32 if isinstance(number, float) else writer.add_uint32
+            add(f"llama.{key}", number)
+        for name, shape in LLAMA_GGUF.items():
+            writer.add_tensor(name, np.zeros(shape, np.float32))
+        writer.add_tensor("rope_freqs.weight", np.array([1, 1, divisor, 1], np.float32))
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        return path
+
+    load(file(8.0))
+    with pytest.raises(ModelFormatError, match=rf"tensor 'rope_freqs\.weight': holds {value:g}, must hold numbers"):
+        load(file(value))
 
 
 @pytest.mark.parametrize(

@@ -189,6 +189,7 @@ CONFIGS: Mapping[str, Callable[[], PretrainedConfig]] = {
     "llama3.1": lambda: llama(
         hidden_size=96, num_attention_heads=4, num_key_value_heads=2, rope_parameters=dict(_LLAMA31_ROPE)
     ),
+    "llama2-linear": lambda: llama(rope_parameters={"rope_type": "linear", "rope_theta": 1e4, "factor": 2.5}),
     "mistral": mistral,
     "mistral-full": lambda: mistral(sliding_window=None),
     "qwen2-tied": qwen2,

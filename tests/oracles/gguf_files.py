@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
+from typing import Literal
 
 import gguf
 import numpy as np
@@ -23,6 +24,7 @@ from oracles.oracle import Oracle
 
 Array = NDArray[np.float32]
 Choose = Callable[[str], Type]
+Linear = Literal["type and factor", "factor", "scale_linear"]
 
 ARCHES = {
     "llama": "llama",
@@ -140,16 +142,26 @@ def always_float32(name: str, x: Array) -> bool:
     return x.ndim == 1 or not name.endswith(".weight") or name.endswith("_norm.weight") or "ffn_gate_inp" in name
 
 
-def save_gguf(oracle: Oracle, path: Path, qtype: Type | Choose = Type.F32, *, vocabulary: bool = False) -> Oracle:
+def save_gguf(
+    oracle: Oracle,
+    path: Path,
+    qtype: Type | Choose = Type.F32,
+    *,
+    vocabulary: bool = False,
+    linear: Linear = "type and factor",
+) -> Oracle:
     """Write `path`; the oracle returned holds the numbers that its blocks stand for, as the gguf package reads them.
 
     qtype       one for all, or by tensor name
     vocabulary  add placeholder tokens (llama.cpp refuses a file without any)
+    linear      how a linear scaling is written
     """
     choose = qtype if callable(qtype) else lambda _: qtype
     config = plain_attention(oracle.model.config)
     writer = gguf.GGUFWriter(path, ARCHES[config.model_type])
     add_metadata(writer, config)
+    if config.rope_parameters["rope_type"] == "linear":
+        add_linear(writer, config.rope_parameters["factor"], linear)
     if vocabulary:
         add_placeholder_vocabulary(writer, config.vocab_size)
     held = {}
@@ -217,6 +229,16 @@ def add_metadata(writer: gguf.GGUFWriter, config: PretrainedConfig) -> None:
         writer.add_expert_count(config.num_local_experts)
         writer.add_expert_used_count(config.num_experts_per_tok)
     writer.add_file_type(gguf.LlamaFileType.ALL_F32)
+
+
+def add_linear(writer: gguf.GGUFWriter, factor: float, linear: Linear) -> None:
+    """As llama.cpp's converter does now, or with less, which its loader takes for the same."""
+    if linear == "scale_linear":
+        writer.add_float32(f"{writer.arch}.rope.scale_linear", factor)
+        return
+    if linear == "type and factor":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+    writer.add_rope_scaling_factor(factor)
 
 
 def add_placeholder_vocabulary(writer: gguf.GGUFWriter, n: int) -> None:

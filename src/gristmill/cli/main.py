@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -55,6 +57,7 @@ class _Commands(click.Group):
     def make_context(self, *args: Any, **settings: Any) -> click.Context:
         """What happens first; --help is printed in it."""
         streams.prepare()
+        _end_in_order()
         with _mendable():
             return super().make_context(*args, **settings)
 
@@ -63,6 +66,17 @@ class _Commands(click.Group):
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         with _mendable():
             return super().invoke(ctx)
+
+
+def _end_in_order() -> None:
+    """A SIGTERM ends a command as an error does, so that nothing half-written stays; the second one ends it at once."""
+
+    def end(number: int, frame: object) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        sys.exit(128 + number)
+
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, end)
 
 
 @contextmanager

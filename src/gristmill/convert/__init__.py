@@ -12,6 +12,7 @@ from gristmill.convert.job import Job, Progress
 from gristmill.formats.checkpoint import Checkpoint, shown_path
 from gristmill.formats.quantize_rows import RowQuantizer
 from gristmill.formats.write_types import CONVERT_TYPES, FLOAT_TYPES
+from gristmill.models.families import NO_HEAD, with_head
 from gristmill.models.hyperparameters import read_config
 from gristmill.types import ModelConfig
 
@@ -54,7 +55,10 @@ def convert(
     """
     start = time.perf_counter()
     kind = out_format or format_of(out)
-    config = read_config(checkpoint)
+    said = read_config(checkpoint)
+    config = with_head(checkpoint, said)
+    if config != said:
+        logger.warning(NO_HEAD, shown_path(checkpoint.path))
     _check(checkpoint, config, out, label, kind)
     job = Job(
         checkpoint=checkpoint,
@@ -82,13 +86,17 @@ def convert(
 
 
 def format_of(out: Path) -> str:
-    """By its ending: .gguf, .bin (llama2c), none or a folder that is there (safetensors). ValueError for others."""
+    """By its ending, in any case: .gguf, .bin (llama2c), none or a folder that is there (safetensors). Qwen3-0.6B ends
+    in none. ValueError for others, which may be a slip of the hand."""
     endings = {".gguf": "gguf", ".bin": "llama2c"}
-    if out.suffix in endings:
-        return endings[out.suffix]
-    if out.is_dir() or out.suffix not in (".safetensors", ".pt", ".pth", ".json"):
+    ending = out.suffix.lower()
+    if ending in endings:
+        return endings[ending]
+    if out.is_dir() or not ending[1:].isalpha():
         return "safetensors"
-    raise ValueError(f"{out}: {out.suffix!r} names no format; end it in .gguf or .bin, or name a folder")
+    raise ValueError(
+        f"{out}: {out.suffix!r} names no format; end it in .gguf or .bin, in / for a folder, or give --format"
+    )
 
 
 def _check(checkpoint: Checkpoint, config: ModelConfig, out: Path, label: str | None, kind: str) -> None:

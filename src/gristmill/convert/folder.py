@@ -7,12 +7,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from gristmill.convert.experts import expert_tensors
 from gristmill.convert.job import Job
 from gristmill.convert.parts import list_parts
-from gristmill.convert.rope import find_llama3, read_rope
+from gristmill.convert.rope import find_llama3
 from gristmill.formats.checkpoint import bad_file, shown_path
 from gristmill.formats.qtypes import QType
 from gristmill.formats.safetensors import CONFIG_NAME
@@ -22,6 +20,7 @@ from gristmill.formats.write_safetensors import NewBytes, safetensors_bytes, wri
 from gristmill.formats.write_types import FLOAT_TYPES, is_always_float32
 from gristmill.models import rope as angles
 from gristmill.models.families import names_in
+from gristmill.models.rope_fields import Rope, read_rope, shortest
 from gristmill.models.sampling import FILE_NAME, said_by
 
 _FLOATS = {"f32": QType.F32, "f16": QType.F16, "bf16": QType.BF16}
@@ -48,6 +47,10 @@ _COPIED = (  # beside the weights, whatever belongs to the tokenizer and to chat
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "tokenizer.model",
     "vocab.json", "merges.txt", "generation_config.json", "chat_template.jinja", "chat_template.json",
 )  # fmt: skip
+_BIASES = (  # field, who has it, what it stands for
+    ("attention_bias", ("llama", "qwen3", "qwen3moe", "gpt-oss"), {"q_proj", "k_proj", "v_proj", "o_proj"}),
+    ("mlp_bias", ("llama",), {"gate_proj", "up_proj", "down_proj"}),
+)
 _TEMPLATES = "additional_chat_templates"
 
 
@@ -118,8 +121,11 @@ def _config(job: Job, qtype: QType, biases: list[str]) -> dict[str, Any]:
     if job.checkpoint.format == "safetensors" and job.checkpoint.metadata:
         renewed = ("torch_dtype", "quantization_config")
         given = {key: value for key, value in job.checkpoint.metadata.items() if key not in renewed}
+        if job.config.tied_head:  # perhaps for want of a head
+            given["tie_word_embeddings"] = True
         return given | {"dtype": dtype}
     c = job.config
+    rope = read_rope(job.checkpoint, c.arch, c.head_dim)
     windows = [window for window in c.windows if window]
     arch = "mistral" if c.arch == "llama" and windows else c.arch
     fields: dict[str, Any] = {
@@ -133,8 +139,8 @@ def _config(job: Job, qtype: QType, biases: list[str]) -> dict[str, Any]:
         "num_key_value_heads": c.n_kv_heads,
         "head_dim": c.head_dim,
         "hidden_act": "silu",
-        "max_position_embeddings": c.max_context,
-        "rms_norm_eps": float(str(np.float32(c.norm_eps))),
+        "max_position_embeddings": rope.stated(c.max_context),
+        "rms_norm_eps": shortest(c.norm_eps),
         "tie_word_embeddings": c.tied_head,
         "torch_dtype": dtype,
     }
@@ -142,7 +148,7 @@ def _config(job: Job, qtype: QType, biases: list[str]) -> dict[str, Any]:
         ends = job.vocabulary.eos_ids
         named = list(ends) if len(ends) > 1 else ends[0] if ends else None
         fields |= {"bos_token_id": job.vocabulary.bos_id, "eos_token_id": named}
-    return fields | _experts(job) | _rope(job) | _windows(job, arch) | _bias_flags(job, arch, biases)
+    return fields | _experts(job) | _rope(job, rope) | _windows(job, arch) | _bias_flags(job, arch, biases)
 
 
 def _experts(job: Job) -> dict[str, Any]:
@@ -156,26 +162,30 @@ def _experts(job: Job) -> dict[str, Any]:
     return fields | {"experts_per_token": c.moe.n_active, "swiglu_limit": c.swiglu_limit}
 
 
-def _rope(job: Job) -> dict[str, Any]:
-    c = job.config
-    rope = read_rope(job.checkpoint, c)
-    scaling: dict[str, Any] | None = None
+def _rope(job: Job, rope: Rope) -> dict[str, Any]:
+    if rope.kind != "yarn" and abs(rope.scale - 1) > 1e-6:
+        problem = f"is {rope.scale:g}, which config.json can say of YaRN alone"
+        where = f"key '{job.config.arch}.rope.scaling.attn_factor'"
+        raise bad_file(job.checkpoint.path, where, problem, "write GGUF instead")
+    if rope.divisors is not None:
+        rope = find_llama3(job.checkpoint, rope, job.config.head_dim)
+    # gpt-oss without a word on it has YaRN
+    scaling: dict[str, Any] | None = {"rope_type": "default"} if job.config.arch == "gpt-oss" else None
     if rope.kind == "linear":
-        scaling = {"rope_type": "linear", "factor": rope.factor}
+        scaling = {"rope_type": "linear", "factor": shortest(rope.factor)}
     elif rope.kind == "yarn":
         scaling = {
             "rope_type": "yarn",
-            "factor": rope.factor,
+            "factor": shortest(rope.factor),
             "original_max_position_embeddings": rope.original_context,
-            "beta_fast": rope.beta_fast,
-            "beta_slow": rope.beta_slow,
+            "beta_fast": shortest(rope.beta_fast),
+            "beta_slow": shortest(rope.beta_slow),
         }
         if not rope.truncate:
             scaling["truncate"] = False
         if abs(rope.scale / angles.yarn_scale(rope.factor) - 1) > 1e-6:
             scaling["attention_factor"] = rope.scale
     elif rope.kind == "llama3":
-        rope = find_llama3(job.checkpoint, rope, c.head_dim)
         scaling = {
             "rope_type": "llama3",
             "factor": rope.factor,
@@ -183,7 +193,7 @@ def _rope(job: Job) -> dict[str, Any]:
             "high_freq_factor": rope.high,
             "original_max_position_embeddings": rope.original_context,
         }
-    return {"rope_theta": rope.theta, "rope_scaling": scaling}
+    return {"rope_theta": shortest(rope.theta), "rope_scaling": scaling}
 
 
 def _windows(job: Job, arch: str) -> dict[str, Any]:
@@ -197,15 +207,19 @@ def _windows(job: Job, arch: str) -> dict[str, Any]:
 
 
 def _bias_flags(job: Job, arch: str, biases: list[str]) -> dict[str, Any]:
-    """Qwen2 always has biases on q, k and v; of the others some may have them on all of attention, and must say so."""
+    """Qwen2 always has biases on q, k and v; of the others some may have them on all of attention, Llama on all of its
+    feed-forward network too, and must say so."""
     parts = {name.rsplit(".", 2)[-2] for name in biases}
-    if arch == "qwen2" and parts <= {"q_proj", "k_proj", "v_proj"}:
-        return {}
+    if arch == "qwen2":
+        parts -= {"q_proj", "k_proj", "v_proj"}
     if arch == "gpt-oss":
         parts.discard("router")  # which always has one
-    if arch in ("llama", "qwen3", "qwen3moe", "gpt-oss") and parts in (set(), {"q_proj", "k_proj", "v_proj", "o_proj"}):
-        return {"attention_bias": bool(parts)}
+    flags: dict[str, Any] = {}
+    for name, archs, wanted in _BIASES:
+        if arch in archs and (found := parts & wanted) in (set(), wanted):
+            flags[name] = bool(found)
+            parts -= wanted
     if not parts:
-        return {}
+        return flags
     problem = f"has biases on {', '.join(sorted(parts))}, which config.json cannot say for {arch}"
     raise bad_file(job.checkpoint.path, "tensors", problem, "write GGUF instead")

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gristmill.convert.job import Job
 from gristmill.convert.parts import Part, list_parts
-from gristmill.convert.rope import read_rope
 from gristmill.formats.checkpoint import Weight, bad_file
 from gristmill.formats.qtypes import QType
 from gristmill.formats.write_gguf import write_gguf
@@ -19,11 +19,14 @@ from gristmill.formats.write_gguf_raw import raw_values, without_split
 from gristmill.formats.write_types import Mixture
 from gristmill.models import rope as angles
 from gristmill.models.families import names_in
+from gristmill.models.hyperparameters import GPT_OSS_LIMIT
+from gristmill.models.rope_fields import DIVISORS, Rope, read_rope
 from gristmill.models.sampling import gguf_keys, said_by
 
 logger = logging.getLogger(__name__)
 
 _QUANTIZATION_VERSION = 2
+_FOLDER = "write a safetensors folder instead"
 _ARCHS = {"mistral": "llama"}  # what llama.cpp calls by another name
 
 
@@ -31,10 +34,11 @@ def write(job: Job, label: str | None) -> int:
     """Write job.out; its size. label: one of CONVERT_TYPES, None to keep the types that GGUF has."""
     config = job.config
     arch = _ARCHS.get(config.arch, config.arch)
-    rope = read_rope(job.checkpoint, config)
+    rope = read_rope(job.checkpoint, config.arch, config.head_dim)
     parts = list_parts(job.checkpoint, config, names_in("gguf", arch))
-    if rope.divisors is not None:
-        parts.insert(0, _frequencies(rope.divisors))
+    divisors = _divisors(rope, config.head_dim)
+    if divisors is not None:
+        parts.insert(0, _frequencies(divisors))
     mixture = Mixture(
         label, config.n_layers, config.tied_head, config.moe is not None, config.n_kv_heads < config.n_heads
     )
@@ -42,7 +46,7 @@ def write(job: Job, label: str | None) -> int:
     _tell_of_types(job.checkpoint.path, parts, types, mixture)
     tensors = [job.tensor(part, types[part.name]) for part in parts]
     file_type = mixture.file_type()
-    metadata = _copied(job.checkpoint.path) if job.checkpoint.format == "gguf" else _described(job, arch)
+    metadata = _copied(job.checkpoint.path) if job.checkpoint.format == "gguf" else _described(job, arch, rope)
     if file_type is None:
         file_type = metadata.pop("general.file_type", None)
     if file_type is not None:
@@ -63,13 +67,16 @@ def _copied(path: Path) -> dict[str, Any]:
     return values
 
 
-def _described(job: Job, arch: str) -> dict[str, Any]:
+def _described(job: Job, arch: str, rope: Rope) -> dict[str, Any]:
     """The key-values of a model that was no GGUF."""
     c = job.config
+    if arch == "gpt-oss" and c.swiglu_limit != GPT_OSS_LIMIT:
+        problem = f"is {c.swiglu_limit:g}, and GGUF has no word for another one than {GPT_OSS_LIMIT:g}"
+        raise bad_file(job.checkpoint.path, "field 'swiglu_limit'", problem, _FOLDER)
     keys: dict[str, Any] = {
         "vocab_size": c.vocab_size,
         "block_count": c.n_layers,
-        "context_length": c.max_context,
+        "context_length": rope.stated(c.max_context),
         "embedding_length": c.d_model,
         "feed_forward_length": job.dense_width,
         "attention.head_count": c.n_heads,
@@ -85,7 +92,7 @@ def _described(job: Job, arch: str) -> dict[str, Any]:
             "expert_used_count": c.moe.n_active,
             "expert_feed_forward_length": c.d_ff,
         }
-    keys |= _windows(job) | _rope(job)
+    keys |= _windows(job) | _rope(job, rope)
     general: dict[str, Any] = {"general.architecture": arch, "general.type": "model", "general.name": job.name}
     general |= gguf_keys(said_by(job.checkpoint))
     return general | {f"{arch}.{key}": value for key, value in keys.items()}
@@ -98,19 +105,19 @@ def _windows(job: Job) -> dict[str, Any]:
     usual = tuple(0 if job.config.arch == "gpt-oss" and i % 2 else windows[0] for i in range(len(windows)))
     if windows != usual:
         problem = "have sliding windows in an order that GGUF cannot say"
-        raise bad_file(job.checkpoint.path, "layers", problem, "write a safetensors folder instead")
+        raise bad_file(job.checkpoint.path, "layers", problem, _FOLDER)
     return {"attention.sliding_window": windows[0]}
 
 
-def _rope(job: Job) -> dict[str, Any]:
-    rope, arch = read_rope(job.checkpoint, job.config), job.config.arch
+def _rope(job: Job, rope: Rope) -> dict[str, Any]:
+    arch = job.config.arch
     keys: dict[str, Any] = {"rope.freq_base": rope.theta}
     if rope.kind in ("linear", "yarn"):
         keys |= {"rope.scaling.type": rope.kind, "rope.scaling.factor": rope.factor}
     if rope.kind == "yarn":
         if rope.truncate == (arch == "gpt-oss"):
             problem = f"has YaRN with truncate {rope.truncate}, which GGUF cannot say for {arch}"
-            raise bad_file(job.checkpoint.path, "rope_scaling", problem, "write a safetensors folder instead")
+            raise bad_file(job.checkpoint.path, "rope_scaling", problem, _FOLDER)
         keys |= {
             "rope.scaling.original_context_length": rope.original_context,
             "rope.scaling.yarn_beta_fast": rope.beta_fast,
@@ -122,9 +129,16 @@ def _rope(job: Job) -> dict[str, Any]:
     return keys
 
 
-def _frequencies(divisors: tuple[float, ...]) -> Part:
-    values = np.array(divisors, dtype="<f4")
-    weight = Weight("rope_freqs.weight", values.view(np.uint8), QType.F32, values.shape)
+def _divisors(rope: Rope, head_dim: int) -> NDArray[np.float32] | None:
+    """What GGUF divides frequencies by, which is its way to say Llama 3.1's scaling."""
+    if rope.kind == "llama3":
+        return angles.plain(rope.theta, head_dim) / rope.inv_freq(head_dim)
+    return None if rope.divisors is None else np.array(rope.divisors, np.float32)
+
+
+def _frequencies(divisors: NDArray[np.float32]) -> Part:
+    values = divisors.astype("<f4")
+    weight = Weight(DIVISORS, values.view(np.uint8), QType.F32, values.shape)
     return Part(weight.name, weight.qtype, weight.shape, lambda: (weight,))
 
 

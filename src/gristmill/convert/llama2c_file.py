@@ -6,17 +6,18 @@ import filecmp
 import logging
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from gristmill.convert.job import Job
 from gristmill.convert.parts import list_parts
-from gristmill.convert.rope import read_rope
 from gristmill.formats.checkpoint import ModelFormatError, bad_file
 from gristmill.formats.qtypes import QType
 from gristmill.formats.write_file import new_file
 from gristmill.formats.write_llama2c import Llama2cShape, write_llama2c
 from gristmill.models.families import names_in
+from gristmill.models.rope_fields import read_rope
 from gristmill.tokenizer.write import write_llama2c as write_tokenizer
 
 logger = logging.getLogger(__name__)
@@ -39,18 +40,23 @@ def write(job: Job, version: int) -> int:
     def produce(name: str, group: int) -> Iterator[Any]:
         return job.pieces(parts[name], QType.F32, group)
 
-    n_bytes = write_llama2c(job.out, version, shape, produce)
-    _write_tokenizer(job)
+    with _tokenizer(job) as tokenizer:
+        n_bytes = write_llama2c(job.out, version, shape, produce)
+        if tokenizer is not None:
+            _place(tokenizer, job.out.with_name(_TOKENIZER))
     return n_bytes
 
 
 def _check(job: Job) -> None:
     c = job.config
-    rope = read_rope(job.checkpoint, c)
+    rope = read_rope(job.checkpoint, c.arch, c.head_dim)
+    kind = rope.kind if rope.divisors is None else "llama3"
     if c.arch != "llama":
         raise _refuse(job, f"is {c.arch}")
-    if rope.kind != "none" or rope.theta != _THETA:
-        raise _refuse(job, f"rotates with theta {rope.theta:g} and scaling {rope.kind}, not {_THETA:g} and none")
+    if kind != "none" or rope.theta != _THETA:
+        raise _refuse(job, f"rotates with theta {rope.theta:g} and scaling {kind}, not {_THETA:g} and none")
+    if rope.scale != 1:
+        raise _refuse(job, f"has an attention factor (rope.scaling.attn_factor) of {rope.scale:g}")
     if abs(c.norm_eps / _EPS - 1) > 1e-3:
         raise _refuse(job, f"has norms with epsilon {c.norm_eps:g}, not {_EPS:g}")
     if c.head_dim * c.n_heads != c.d_model:
@@ -63,21 +69,27 @@ def _refuse(job: Job, problem: str) -> ModelFormatError:
     return bad_file(job.checkpoint.path, "model", f"{problem}, and llama2.c runs Llama 2 alone", "write GGUF instead")
 
 
-def _write_tokenizer(job: Job) -> None:
-    """tokenizer.bin beside the model, unless another one is there."""
-    beside = job.out.with_name(_TOKENIZER)
-    source = _folder(job.checkpoint.path) / _TOKENIZER
+@contextmanager
+def _tokenizer(job: Job) -> Iterator[Path | None]:
+    """The tokenizer.bin that the model has or is to get, None where there is none. TokenizerError names what such a
+    file cannot say of a vocabulary."""
     with tempfile.TemporaryDirectory() as folder:
+        path = _folder(job.checkpoint.path) / _TOKENIZER
         if job.vocabulary is not None:
-            source = Path(folder) / _TOKENIZER
-            write_tokenizer(job.vocabulary, source)
-        if not source.is_file() or source.resolve() == beside.resolve():
-            return
-        if not beside.exists():
-            with new_file(beside, source.stat().st_size) as file:
-                file.write(source.read_bytes())
-        elif not filecmp.cmp(source, beside, shallow=False):
-            logger.warning("%s is there already and was kept; the model's own differs", beside)
+            path = Path(folder) / _TOKENIZER
+            write_tokenizer(job.vocabulary, path)
+        yield path if path.is_file() else None
+
+
+def _place(tokenizer: Path, beside: Path) -> None:
+    """tokenizer.bin beside the model, unless another one is there."""
+    if tokenizer.resolve() == beside.resolve():
+        return
+    if not beside.exists():
+        with new_file(beside, tokenizer.stat().st_size) as file:
+            file.write(tokenizer.read_bytes())
+    elif not filecmp.cmp(tokenizer, beside, shallow=False):
+        logger.warning("%s is there already and was kept; the model's own differs", beside)
 
 
 def _folder(path: Path) -> Path:

@@ -28,7 +28,8 @@ def bad_file(path: Path, where: str, problem: str, remedy: str = DAMAGED) -> Mod
 
 def shown(value: object) -> str:
     """`value` as an error may show it: on one line, control characters escaped, cut when long."""
-    text = repr(value[:100] if isinstance(value, str | bytes) else value)
+    lines = repr(value[:100] if isinstance(value, str | bytes) else value).splitlines()  # an array has several
+    text = " ".join(line.strip() for line in lines)
     return text if len(text) <= 120 else f"{text[:117]}..."
 
 

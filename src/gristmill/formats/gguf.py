@@ -48,7 +48,7 @@ class GgufCheckpoint:
         n_tensors = len(self._tensors)
         expected = self.metadata.get("split.tensors.count", n_tensors)
         self._scales = self._take_scales()
-        if len(parts) > 1 and expected != n_tensors:
+        if len(parts) > 1 and not _is(expected, n_tensors):
             problem = f"is {shown(expected)}, the parts hold {n_tensors} tensors"
             raise bad_file(parts[0][0].path, "key 'split.tensors.count'", problem, _SPLIT_REMEDY)
 
@@ -136,8 +136,13 @@ def _part_paths(path: Path, count: int) -> list[Path]:
     return paths
 
 
+def _is(value: Any, expected: int) -> bool:
+    """An array of numbers is none."""
+    return type(value) is int and value == expected
+
+
 def _check_part(path: Path, metadata: Mapping[str, Any], number: int, count: int) -> None:
     for key, expected in (("split.no", number), ("split.count", count)):
         value = metadata.get(key)
-        if value != expected or isinstance(value, bool):
+        if not _is(value, expected):
             raise bad_file(path, f"key {key!r}", f"is {shown(value)}, its name asks for {expected}", _SPLIT_REMEDY)

@@ -19,38 +19,44 @@ def new_file(path: Path, n_bytes: int) -> Iterator[BinaryIO]:
     """A file to write to, which takes the place of `path` when the block ends without an error, and goes otherwise.
 
     n_bytes  what will be written; WriteError at once where the disk has not that much left
+    A link stays, and what it leads to is replaced. WriteError for a device, a pipe or another thing that is no file.
     """
-    _check_space(path, n_bytes)
-    part = _part_of(path)
-    try:
-        with _named_errors(path):
-            with part.open("xb") as file:
+    place = _place_of(path)
+    if os.path.lexists(place) and not place.is_file():
+        raise WriteError(f"{path}: is there already and not a regular file; give another name")
+    _check_space(path, place, n_bytes)
+    part = _part_of(place)
+    with _named_errors(path, part):
+        file = part.open("xb")
+        try:
+            with file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            part.replace(path)
-            _sync_folder(path.parent)
-    finally:
-        part.unlink(missing_ok=True)
+            part.replace(place)
+            _sync_folder(place.parent)
+        finally:
+            part.unlink(missing_ok=True)
 
 
 @contextmanager
 def new_folder(path: Path, n_bytes: int) -> Iterator[Path]:
     """The same for a folder, which must not be there yet or be empty: gives the temporary one."""
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+    place = _place_of(path)
+    if os.path.lexists(place) and (not place.is_dir() or any(place.iterdir())):
         raise WriteError(f"{path}: is there already and not an empty folder; remove it or give another name")
-    _check_space(path, n_bytes)
-    part = _part_of(path)
-    try:
-        with _named_errors(path):
-            part.mkdir()
+    _check_space(path, place, n_bytes)
+    part = _part_of(place)
+    with _named_errors(path, part):
+        part.mkdir()
+        try:
             yield part
             for file in sorted(part.rglob("*")):
                 _sync_folder(file)
-            part.replace(path)
-            _sync_folder(path.parent)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
+            part.replace(place)
+            _sync_folder(place.parent)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
 
 
 def write_all(file: BinaryIO, data: Any) -> int:
@@ -60,26 +66,32 @@ def write_all(file: BinaryIO, data: Any) -> int:
     return view.nbytes
 
 
-def _part_of(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{os.getpid()}.part")
+def _place_of(path: Path) -> Path:
+    """Where links lead to in the end, be something there or not."""
+    return Path(os.path.realpath(path))
 
 
-def _check_space(path: Path, n_bytes: int) -> None:
-    if not path.parent.is_dir():
+def _part_of(place: Path) -> Path:
+    """A name that no other writer has, be it of this process or of one elsewhere that shares the folder."""
+    return place.with_name(f".{place.name}.{os.urandom(8).hex()}.part")
+
+
+def _check_space(path: Path, place: Path, n_bytes: int) -> None:
+    if not place.parent.is_dir():
         raise WriteError(f"{path}: the folder {path.parent} is not there; make it first")
-    free = shutil.disk_usage(path.parent).free
+    free = shutil.disk_usage(place.parent).free
     if n_bytes > free:
         raise WriteError(f"{path}: needs {n_bytes} bytes, its disk has {free} left; free some or write elsewhere")
 
 
 @contextmanager
-def _named_errors(path: Path) -> Iterator[None]:
+def _named_errors(path: Path, part: Path) -> Iterator[None]:
     try:
         yield
     except WriteError:
         raise
     except OSError as error:
-        if error.filename is not None and Path(error.filename).name != _part_of(path).name:
+        if error.filename is not None and Path(error.filename).name != part.name:
             raise
         raise WriteError(f"{path}: cannot be written: {error.strerror or error}; nothing of it was kept") from error
 

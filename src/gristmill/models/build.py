@@ -15,7 +15,7 @@ from gristmill.formats.dequantize import dequantize
 from gristmill.formats.qtypes import QType
 from gristmill.formats.quantize import quantize_at_load
 from gristmill.models.decoder import Decoder, Layer
-from gristmill.models.families import Projection, Tensors
+from gristmill.models.families import NO_HEAD, Projection, Tensors, with_head
 from gristmill.models.hyperparameters import read_config
 from gristmill.ops.interface import Array, Linear, Ops
 from gristmill.types import ModelConfig
@@ -33,7 +33,10 @@ def build(checkpoint: Checkpoint, ops: Ops, progress: Progress | None = None, qu
     feed-forward network without experts, and the head. The embedding stays as it is stored unless it is the head too.
     ModelFormatError when a tensor is missing, has another shape than the configuration says, or is not expected at all.
     """
-    config = read_config(checkpoint)
+    said = read_config(checkpoint)
+    config = with_head(checkpoint, said)
+    if config != said:
+        logger.warning(NO_HEAD, checkpoint.path.name)
     tensors = Tensors(checkpoint, config)
     loader = _Loader(checkpoint, ops, progress, quantize)
     norm = ops.put_vector(tensors.norm())
@@ -175,6 +178,7 @@ def bytes_as_loaded(checkpoint: Checkpoint, config: ModelConfig, target: QType |
     n_exact: matrices of up to so many elements are kept as they are (see `CpuOps`).
     """
     changes: Counter[str] = Counter()
+    config = with_head(checkpoint, config)
     if target is not None:
         for parts, dense in _stacks(Tensors(checkpoint, config, copies=False), config):
             for weight in (part.weight for part in parts if dense):

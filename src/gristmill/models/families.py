@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from gristmill.formats.dequantize import dequantize
 from gristmill.formats.qtypes import QType
 from gristmill.types import ModelConfig
 
+NO_HEAD = "%s: has no lm_head.weight: embeddings are the model's; in answers, its token embedding stands in for it"
 Order = NDArray[np.int32]
 _NO_DATA = np.empty(0, np.uint8)
 
@@ -57,10 +59,11 @@ def _underscored(name: str) -> str:
     )
 
 
-_HF_LAYER = "model.layers.{i}."
+_HF_PREFIX = "model."
+_HF_LAYER = _HF_PREFIX + "layers.{i}."
 _HF = Names(
-    embed="model.embed_tokens.weight",
-    norm="model.norm.weight",
+    embed=_HF_PREFIX + "embed_tokens.weight",
+    norm=_HF_PREFIX + "norm.weight",
     head="lm_head.weight",
     attn_norm=_HF_LAYER + "input_layernorm.weight",
     q=_HF_LAYER + "self_attn.q_proj.weight",
@@ -171,6 +174,31 @@ def names_in(file_format: str, arch: str) -> Names:
     return _OPENAI if file_format == "gpt-oss" else _LLAMA2C
 
 
+def _stored_names(checkpoint: Checkpoint, config: ModelConfig) -> Names:
+    """`names_of`, as they are in this file: transformers' AutoModel saves without the `model.` of AutoModelForCausalLM,
+    as models for embeddings mostly are."""
+    names = names_of(checkpoint, config)
+    if not _is_base_model(checkpoint):
+        return names
+    values = {field.name: getattr(names, field.name) for field in fields(names)}
+    plain: dict[str, Any] = {name: v.removeprefix(_HF_PREFIX) for name, v in values.items() if isinstance(v, str)}
+    return replace(names, **plain)
+
+
+def _is_base_model(checkpoint: Checkpoint) -> bool:
+    """Whether AutoModel saved it."""
+    there = set(checkpoint.names()) if checkpoint.format == "safetensors" else set()
+    return _HF.embed not in there and _HF.embed.removeprefix(_HF_PREFIX) in there
+
+
+def with_head(checkpoint: Checkpoint, config: ModelConfig) -> ModelConfig:
+    """`config`, with the embedding for a head where the files have none of their own as AutoModel saved them: what is
+    for embeddings needs none. Who gets another configuration than was given may log NO_HEAD."""
+    if config.tied_head or not _is_base_model(checkpoint) or _HF.head in checkpoint.names():
+        return config
+    return replace(config, tied_head=True)
+
+
 _WITH_HEAD_NORMS = ("qwen3", "qwen3moe")
 
 
@@ -193,7 +221,7 @@ class Tensors:
         self._checkpoint = checkpoint
         self._copies = copies
         self._config = config
-        self._names = names_of(checkpoint, config)
+        self._names = _stored_names(checkpoint, config)
         self._there = set(checkpoint.names())
         self._used: set[str] = set()
 

@@ -59,6 +59,14 @@ class Fields:
             raise self.error(name, f"is {shown(value)}, must be true or false")
         return value
 
+    def text(self, name: str, default: str | None = None) -> str:
+        value = self.raw(name)
+        if value is None and default is not None:
+            return default
+        if not isinstance(value, str):
+            raise self.error(name, f"is {shown(value)}, must be text")
+        return value
+
     def error(self, name: str, problem: str, remedy: str = _REMEDY) -> ModelFormatError:
         return bad_file(self.path, f"field {self._prefix + name!r}", problem, remedy)
 

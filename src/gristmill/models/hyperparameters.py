@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
-
-import numpy as np
+from typing import Final
 
 from gristmill.formats.checkpoint import Checkpoint, bad_file, shown
-from gristmill.formats.dequantize import dequantize
-from gristmill.models import rope
 from gristmill.models.fields import LIMIT_CONTEXT, LIMIT_COUNT, LIMIT_LAYERS, LIMIT_VOCAB, LIMIT_WIDTH, Fields
-from gristmill.types import ModelConfig, MoeConfig, RopeConfig
+from gristmill.models.rope_fields import read_rope
+from gristmill.types import ModelConfig, MoeConfig
 
 GPT_OSS_LIMIT = 7.0  # of the clamped SwiGLU
+_GPT_OSS_ALPHA = 1.702  # of its sigmoid
 _HF_ARCHS = {
     "llama": "llama",
     "mistral": "mistral",
@@ -24,6 +22,14 @@ _HF_ARCHS = {
 }
 _GGUF_ARCHS = ("llama", "qwen2", "qwen3", "qwen3moe", "gpt-oss")
 _WITH_EXPERTS = ("qwen3moe", "gpt-oss")
+_QUANTIZED: Final[Mapping[str, tuple[str, tuple[str, ...]] | None]] = {
+    "fp8": None,
+    "fbgemm_fp8": None,
+    "mxfp4": None,
+    "compressed-tensors": ("format", ("float-quantized", "naive-quantized")),
+    "modelopt": ("quant_algo", ("FP8", "FP8_PER_CHANNEL_PER_TOKEN")),
+}
+"""Each quant_method that the readers of safetensors know, with what else it must say if it says anything."""
 
 
 def read_config(checkpoint: Checkpoint) -> ModelConfig:
@@ -51,36 +57,57 @@ def _hugging_face(checkpoint: Checkpoint) -> ModelConfig:
     """config.json as transformers 4 and 5 write it."""
     f = Fields(checkpoint.path, checkpoint.metadata)
     model_type = f.raw("model_type")
-    if model_type not in _HF_ARCHS:
+    arch = _HF_ARCHS.get(model_type) if isinstance(model_type, str) else None
+    if arch is None:
         raise f.error(
             "model_type", f"is {shown(model_type)}, gristmill runs {', '.join(_HF_ARCHS)}", "use one of these"
         )
-    arch = _HF_ARCHS[model_type]
+    _check_quantization(f)
     activation = "silu"  # gpt-oss's clamped SwiGLU goes by that name too
     if f.raw("hidden_act") not in (None, activation):
         raise f.unsupported("hidden_act")
     n_heads = f.int("num_attention_heads", LIMIT_COUNT)
     d_model = f.int("hidden_size", LIMIT_WIDTH)
-    head_dim = f.int("head_dim", LIMIT_WIDTH, 64 if arch == "gpt-oss" else max(1, d_model // n_heads))
+    gpt_oss = arch == "gpt-oss"  # what its config.json leaves out is as in the published models, as in transformers
+    head_dim = f.int("head_dim", LIMIT_WIDTH, 64 if gpt_oss else max(1, d_model // n_heads))
     n_layers = f.int("num_hidden_layers", LIMIT_LAYERS)
-    moe = _hf_experts(f, arch)
+    rope = read_rope(checkpoint, arch, head_dim)
     return ModelConfig(
         arch=arch,
         vocab_size=f.int("vocab_size", LIMIT_VOCAB),
         n_layers=n_layers,
         d_model=d_model,
         n_heads=n_heads,
-        n_kv_heads=f.int("num_key_value_heads", LIMIT_COUNT, n_heads),
+        n_kv_heads=f.int("num_key_value_heads", LIMIT_COUNT, 8 if gpt_oss else n_heads),
         head_dim=head_dim,
         d_ff=f.int("moe_intermediate_size" if arch == "qwen3moe" else "intermediate_size", LIMIT_WIDTH * 4),
-        norm_eps=f.float("rms_norm_eps", 1e-6, high=1.0),
-        rope=_hf_rope(f, arch, head_dim),
+        norm_eps=f.float("rms_norm_eps", 1e-5 if gpt_oss else 1e-6, high=1.0),
+        rope=rope.config(head_dim),
         windows=_hf_windows(f, arch, n_layers),
-        max_context=f.int("max_position_embeddings", LIMIT_CONTEXT),
+        max_context=rope.context(f.int("max_position_embeddings", LIMIT_CONTEXT, 131072 if gpt_oss else None)),
         tied_head=f.bool("tie_word_embeddings", False),
-        swiglu_limit=f.float("swiglu_limit", GPT_OSS_LIMIT) if arch == "gpt-oss" else 0.0,
-        moe=moe,
+        swiglu_limit=_swiglu_limit(f) if gpt_oss else 0.0,
+        moe=_hf_experts(f, arch),
     )
+
+
+def _check_quantization(f: Fields) -> None:
+    """Tensors show how they are stored; what else is done with them, and with activations, only the method tells."""
+    said = f.raw("quantization_config")
+    if not isinstance(said, Mapping | None):
+        raise f.error("quantization_config", f"is {shown(said)}, must be an object")
+    q = Fields(f.path, said or {})
+    if not q.has("quant_method"):
+        return
+    method = q.text("quant_method")
+    if method not in _QUANTIZED:
+        known = ", ".join(_QUANTIZED)
+        raise q.error("quant_method", f"is {shown(method)}, gristmill reads {known}", "use another file of this model")
+    name, known_values = _QUANTIZED[method] or ("quant_method", (method,))
+    if q.has(name) and q.text(name) not in known_values:
+        raise q.unsupported(name)
+    if q.raw("transform_config"):  # of compressed-tensors: rotations of activations
+        raise q.unsupported("transform_config")
 
 
 def _hf_experts(f: Fields, arch: str) -> MoeConfig | None:
@@ -88,7 +115,7 @@ def _hf_experts(f: Fields, arch: str) -> MoeConfig | None:
         return None
     if arch == "gpt-oss":
         n_active = f.int("num_experts_per_tok", LIMIT_COUNT, f.int("experts_per_token", LIMIT_COUNT, 4))
-        return MoeConfig(f.int("num_local_experts", LIMIT_COUNT), n_active)
+        return MoeConfig(f.int("num_local_experts", LIMIT_COUNT, 128), n_active)
     if not f.bool("norm_topk_prob", False):  # weights of the experts used that do not add up to one
         raise f.unsupported("norm_topk_prob")
     for name, plain in (("decoder_sparse_step", 1), ("mlp_only_layers", [])):  # layers without experts
@@ -98,42 +125,10 @@ def _hf_experts(f: Fields, arch: str) -> MoeConfig | None:
     return MoeConfig(n_experts, f.int("num_experts_per_tok", LIMIT_COUNT, 8))
 
 
-def _hf_rope(f: Fields, arch: str, head_dim: int) -> RopeConfig:
-    values: dict[str, Any] = {}
-    for name in ("rope_scaling", "rope_parameters"):  # transformers 4 and 5
-        given = f.raw(name)
-        if given is not None and not isinstance(given, Mapping):
-            raise f.error(name, f"is {shown(given)}, must be an object")
-        values.update(given or {})
-    if f.float("partial_rotary_factor", values.get("partial_rotary_factor") or 1.0) != 1.0:
-        raise f.unsupported("partial_rotary_factor")
-    r = Fields(f.path, values)
-    theta = r.float("rope_theta", f.float("rope_theta", 150000.0 if arch == "gpt-oss" else 10000.0))
-    kind = r.raw("rope_type") or r.raw("type") or "default"
-    if kind == "default":
-        return _rope(rope.plain(theta, head_dim))
-    factor = r.float("factor")
-    if kind == "linear":
-        return _rope(rope.plain(theta, head_dim) / np.float32(factor))
-    original = r.int(
-        "original_max_position_embeddings",
-        LIMIT_CONTEXT,
-        f.int("original_max_position_embeddings", LIMIT_CONTEXT, f.int("max_position_embeddings", LIMIT_CONTEXT)),
-    )
-    if kind == "llama3":
-        low, high = r.float("low_freq_factor"), r.float("high_freq_factor")
-        if high <= low:
-            raise r.error("high_freq_factor", f"is {high:g}, must be over low_freq_factor {low:g}")
-        return _rope(rope.llama3(rope.plain(theta, head_dim), factor, low, high, original))
-    if kind == "yarn":
-        if r.has("mscale") or r.has("mscale_all_dim"):
-            raise r.unsupported("mscale" if r.has("mscale") else "mscale_all_dim")
-        fast, slow = r.float("beta_fast", 32.0), r.float("beta_slow", 1.0)
-        inv_freq = rope.yarn(theta, head_dim, factor, original, fast, slow, r.bool("truncate", True))
-        return _rope(inv_freq, r.float("attention_factor", rope.yarn_scale(factor)))
-    raise r.error(
-        "rope_type", f"is {shown(kind)}; gristmill knows default, linear, llama3 and yarn", "use another model"
-    )
+def _swiglu_limit(f: Fields) -> float:
+    if f.float("swiglu_alpha", _GPT_OSS_ALPHA) != _GPT_OSS_ALPHA:
+        raise f.unsupported("swiglu_alpha")
+    return f.float("swiglu_limit", GPT_OSS_LIMIT)
 
 
 def _hf_windows(f: Fields, arch: str, n_layers: int) -> tuple[int, ...]:
@@ -163,7 +158,7 @@ def _hf_windows(f: Fields, arch: str, n_layers: int) -> tuple[int, ...]:
 def _gguf(checkpoint: Checkpoint) -> ModelConfig:
     """Key-values as llama.cpp's converter writes them (gguf-py, constants.py)."""
     arch = checkpoint.metadata.get("general.architecture")
-    if arch not in _GGUF_ARCHS:
+    if not isinstance(arch, str) or arch not in _GGUF_ARCHS:
         problem = f"is {shown(arch)}, gristmill runs {', '.join(_GGUF_ARCHS)}"
         raise bad_file(checkpoint.path, "key 'general.architecture'", problem, "use one of these")
     f = Fields(checkpoint.path, checkpoint.metadata, f"{arch}.")
@@ -185,8 +180,9 @@ def _gguf(checkpoint: Checkpoint) -> ModelConfig:
         raise f.unsupported("expert_count")
     moe = MoeConfig(f.int("expert_count", LIMIT_COUNT), f.int("expert_used_count", LIMIT_COUNT)) if experts else None
     window = f.int("attention.sliding_window", LIMIT_CONTEXT, 0, low=0)
+    rope = read_rope(checkpoint, arch, head_dim)
     return ModelConfig(
-        arch=str(arch),
+        arch=arch,
         vocab_size=checkpoint.get("token_embd.weight").shape[0],
         n_layers=n_layers,
         d_model=d_model,
@@ -195,38 +191,13 @@ def _gguf(checkpoint: Checkpoint) -> ModelConfig:
         head_dim=head_dim,
         d_ff=f.int("expert_feed_forward_length" if experts else "feed_forward_length", LIMIT_WIDTH * 4),
         norm_eps=f.float("attention.layer_norm_rms_epsilon", high=1.0),
-        rope=_gguf_rope(checkpoint, f, head_dim, truncate=not gpt_oss),
+        rope=rope.config(head_dim),
         windows=tuple(0 if gpt_oss and i % 2 else window for i in range(n_layers)),
-        max_context=f.int("context_length", LIMIT_CONTEXT),
+        max_context=rope.context(f.int("context_length", LIMIT_CONTEXT)),
         tied_head="output.weight" not in names,
         swiglu_limit=GPT_OSS_LIMIT if gpt_oss else 0.0,
         moe=moe,
     )
-
-
-def _gguf_rope(checkpoint: Checkpoint, f: Fields, head_dim: int, truncate: bool) -> RopeConfig:
-    theta = f.float("rope.freq_base", 10000.0)
-    inv_freq = rope.plain(theta, head_dim)
-    kind = f.raw("rope.scaling.type") or "none"
-    scale = f.float("rope.scaling.attn_factor", 1.0)
-    if kind == "yarn":
-        factor = f.float("rope.scaling.factor")
-        original = f.int("rope.scaling.original_context_length", LIMIT_CONTEXT, f.int("context_length", LIMIT_CONTEXT))
-        fast, slow = f.float("rope.scaling.yarn_beta_fast", 32.0), f.float("rope.scaling.yarn_beta_slow", 1.0)
-        inv_freq = rope.yarn(theta, head_dim, factor, original, fast, slow, truncate)
-        scale *= rope.yarn_scale(factor)
-    elif kind == "linear":
-        inv_freq = inv_freq / np.float32(f.float("rope.scaling.factor"))
-    elif kind != "none":
-        raise f.unsupported("rope.scaling.type")
-    if "rope_freqs.weight" in checkpoint.names():  # Llama 3.1: what each frequency is divided by
-        factors = checkpoint.get("rope_freqs.weight")
-        if factors.shape != (head_dim // 2,):
-            raise bad_file(
-                checkpoint.path, "tensor 'rope_freqs.weight'", f"has shape {factors.shape}, must be ({head_dim // 2},)"
-            )
-        inv_freq = (inv_freq / dequantize(factors)).astype(np.float32)
-    return _rope(inv_freq, scale)
 
 
 # ---- llama2.c and OpenAI's own layout --------------------------------------------------------------------------------
@@ -245,7 +216,7 @@ def _llama2c(checkpoint: Checkpoint) -> ModelConfig:
         head_dim=head_dim,
         d_ff=m["hidden_dim"],
         norm_eps=1e-5,
-        rope=_rope(rope.plain(10000.0, head_dim)),
+        rope=read_rope(checkpoint, "llama", head_dim).config(head_dim),
         windows=(0,) * m["n_layers"],
         max_context=m["max_seq_len"],
         tied_head=m["shared_classifier"],
@@ -258,14 +229,7 @@ def _openai(checkpoint: Checkpoint) -> ModelConfig:
     n_layers = f.int("num_hidden_layers", LIMIT_LAYERS)
     head_dim = f.int("head_dim", LIMIT_WIDTH)
     window = f.int("sliding_window", LIMIT_CONTEXT, low=0)
-    theta, factor = f.float("rope_theta", 150000.0), f.float("rope_scaling_factor", 32.0)
-    original = f.int("initial_context_length", LIMIT_CONTEXT, 4096)
-    slow, fast = f.float("rope_ntk_alpha", 1.0), f.float("rope_ntk_beta", 32.0)
-    inv_freq = (
-        rope.yarn(theta, head_dim, factor, original, fast, slow, truncate=False)
-        if factor > 1
-        else rope.plain(theta, head_dim)
-    )
+    rope = read_rope(checkpoint, "gpt-oss", head_dim)
     return ModelConfig(
         arch="gpt-oss",
         vocab_size=f.int("vocab_size", LIMIT_VOCAB),
@@ -276,14 +240,10 @@ def _openai(checkpoint: Checkpoint) -> ModelConfig:
         head_dim=head_dim,
         d_ff=f.int("intermediate_size", LIMIT_WIDTH * 4),
         norm_eps=1e-5,
-        rope=_rope(inv_freq, rope.yarn_scale(factor)),
+        rope=rope.config(head_dim),
         windows=tuple(window if i % 2 == 0 else 0 for i in range(n_layers)),
-        max_context=min(LIMIT_CONTEXT, int(original * factor)),
+        max_context=rope.context(f.int("initial_context_length", LIMIT_CONTEXT, 4096)),
         tied_head=False,
-        swiglu_limit=f.float("swiglu_limit", GPT_OSS_LIMIT),
+        swiglu_limit=_swiglu_limit(f),
         moe=MoeConfig(f.int("num_experts", LIMIT_COUNT), f.int("experts_per_token", LIMIT_COUNT, 4)),
     )
-
-
-def _rope(inv_freq: Any, scale: float = 1.0) -> RopeConfig:
-    return RopeConfig(tuple(float(x) for x in inv_freq), scale)

@@ -1,0 +1,187 @@
+"""RoPE and the context that it is for are what llama.cpp, transformers and vLLM make of the same fields."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, get_args
+
+import gguf
+import numpy as np
+import pytest
+from oracles.families import save
+from oracles.gguf_files import Linear, save_gguf
+from transformers import GptOssConfig, LlamaConfig
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+from gristmill import LLM
+from gristmill.formats.open import open_checkpoint
+from gristmill.models.fields import LIMIT_CONTEXT
+from gristmill.models.hyperparameters import read_config
+from gristmill.types import ModelConfig
+
+HF: Mapping[str, Any] = {
+    "model_type": "llama",
+    "vocab_size": 64,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 32768,
+}
+
+
+def config_of(metadata: Mapping[str, Any]) -> ModelConfig:
+    return read_config(SimpleNamespace(format="safetensors", path=Path("model"), metadata=metadata))  # type: ignore[arg-type]
+
+
+def config_of_gguf(path: Path, keys: Mapping[str, Any], context: int = 4096) -> ModelConfig:
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_context_length(context)
+    writer.add_embedding_length(64)
+    writer.add_block_count(1)
+    writer.add_feed_forward_length(96)
+    writer.add_head_count(4)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_tensor("token_embd.weight", np.zeros((8, 64), np.float32))
+    for key, value in keys.items():
+        name = f"llama.rope.{key}"
+        if isinstance(value, str):
+            writer.add_string(name, value)
+        elif isinstance(value, int):
+            writer.add_uint32(name, value)
+        else:
+            writer.add_float32(name, value)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return read_config(open_checkpoint(path))
+
+
+# ---- linear scaling in GGUF ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("linear", get_args(Linear))
+def test_linear_scaling_is_found_as_llama_cpp_finds_it(linear: Linear, tmp_path: Path) -> None:
+    oracle = save_gguf(save("llama2-linear", tmp_path / "hf"), tmp_path / "model.gguf", linear=linear)
+    ids = oracle.text(60)
+    with LLM(oracle.path, device="cpu", threads=2, kv_type="f32") as llm:
+        assert np.abs(llm.logits(ids) - oracle.logits(ids)).max() < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("keys", "factor"),
+    [
+        ({"scaling.factor": 4.0}, 4.0),
+        ({"scaling.factor": 0.0}, 1.0),
+        ({"scale_linear": 0.0}, 1.0),
+        ({"scaling.factor": 0.0, "scale_linear": 4.0}, 1.0),
+        ({"scaling.factor": 2.0, "scale_linear": 4.0}, 2.0),
+        ({"scaling.type": "linear"}, 1.0),
+        ({"scaling.type": "none", "scaling.factor": 4.0}, 1.0),
+    ],
+)
+def test_which_factor_counts(keys: dict[str, Any], factor: float, tmp_path: Path) -> None:
+    """As in llama.cpp, where a factor of 0 is none and the older key is read where the newer is absent."""
+    found, plain = (config_of_gguf(tmp_path / f"{i}.gguf", k) for i, k in enumerate((keys, {})))
+    assert np.array_equal(np.array(found.rope.inv_freq, "f4"), np.array(plain.rope.inv_freq, "f4") / np.float32(factor))
+    assert found.max_context == 4096 * factor
+
+
+# ---- context ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("scaling", "context"),
+    [
+        (None, 32768),
+        ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}, 131072),
+        ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8192}, 32768),  # stretched already
+        ({"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 4096}, 32768),
+        ({"type": "yarn", "factor": 1.5}, 49152),
+        ({"type": "linear", "factor": 4.0}, 131072),
+        ({"rope_type": "linear", "factor": 1.3}, 42598),
+        ({"rope_type": "linear", "factor": 1e-9}, 1),
+        ({"rope_type": "linear", "factor": 1e12}, LIMIT_CONTEXT),
+        (
+            {
+                "rope_type": "llama3",
+                "factor": 8.0,
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0,
+                "original_max_position_embeddings": 8192,
+            },
+            32768,
+        ),
+    ],
+)
+def test_the_context_that_a_scaling_is_for(scaling: dict[str, Any] | None, context: int) -> None:
+    """As vLLM derives its max_model_len, but that YaRN never leaves less than max_position_embeddings."""
+    assert config_of({**HF, "rope_scaling": scaling}).max_context == context
+    if scaling is not None:
+        assert config_of({**HF, "rope_parameters": {**scaling, "rope_theta": 1e4}}).max_context == context
+
+
+def test_the_context_of_gguf(tmp_path: Path) -> None:
+    yarn = {"scaling.type": "yarn", "scaling.factor": 4.0}
+    assert config_of_gguf(tmp_path / "a.gguf", yarn).max_context == 16384
+    original = {**yarn, "scaling.original_context_length": 1024}
+    assert config_of_gguf(tmp_path / "b.gguf", original).max_context == 4096
+    inexact = {"scaling.type": "linear", "scaling.factor": 2.3}  # which float32 has less of
+    assert config_of_gguf(tmp_path / "c.gguf", inexact, context=1000).max_context == 2300
+
+
+@pytest.mark.parametrize("scaling", [{"rope_type": "yarn", "factor": 4.0}, {"rope_type": "linear", "factor": 2.0}])
+def test_the_longer_context_can_be_asked_for(scaling: dict[str, Any], tmp_path: Path) -> None:
+    oracle = save("llama2", tmp_path)
+    fields = json.loads((tmp_path / "config.json").read_text())
+    fields["rope_parameters"] = {**scaling, "rope_theta": 1e4}
+    (tmp_path / "config.json").write_text(json.dumps(fields))
+    with LLM(tmp_path, device="cpu", threads=1, max_context=700) as llm:
+        assert len(llm.logits(oracle.text(600), 599)) == 1
+
+
+# ---- what config.json leaves out -------------------------------------------------------------------------------------
+
+
+def rope_of(config: Any) -> tuple[np.ndarray, float]:
+    """What transformers computes."""
+    inv_freq, scale = ROPE_INIT_FUNCTIONS[config.rope_parameters["rope_type"]](config, "cpu")
+    return inv_freq.numpy(), scale
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {},
+        {"rope_theta": 1e5},
+        {"rope_scaling": None},
+        {"rope_scaling": {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 1024}},
+        {"rms_norm_eps": 1e-6, "num_local_experts": 4, "sliding_window": 64},
+    ],
+)
+def test_gpt_oss_is_what_transformers_takes_it_for(said: dict[str, Any]) -> None:
+    sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3}
+    given = {**sizes, "num_attention_heads": 16, **said}
+    theirs, ours = GptOssConfig(**given), config_of({"model_type": "gpt_oss", **given})
+    inv_freq, scale = rope_of(theirs)
+    np.testing.assert_allclose(ours.rope.inv_freq, inv_freq, rtol=1e-6)
+    assert ours.rope.scale == pytest.approx(scale)
+    assert ours.norm_eps == theirs.rms_norm_eps
+    assert (ours.n_kv_heads, ours.head_dim) == (theirs.num_key_value_heads, theirs.head_dim)
+    assert ours.moe is not None
+    assert (ours.moe.n_experts, ours.moe.n_active) == (theirs.num_local_experts, theirs.num_experts_per_tok)
+    assert ours.windows == (theirs.sliding_window, 0, theirs.sliding_window)
+    assert (ours.max_context, ours.swiglu_limit) == (theirs.max_position_embeddings, theirs.swiglu_limit)
+
+
+def test_gpt_oss_without_scaling() -> None:
+    given = {**HF, "num_key_value_heads": 4, "head_dim": 16, "rope_scaling": {"rope_type": "default"}}
+    plain = LlamaConfig(head_dim=16, rope_parameters={"rope_type": "linear", "rope_theta": 150000.0, "factor": 1.0})
+    ours = config_of({**given, "model_type": "gpt_oss"}).rope
+    np.testing.assert_allclose(ours.inv_freq, rope_of(plain)[0], rtol=1e-6)
+    assert ours.scale == 1
