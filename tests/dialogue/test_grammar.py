@@ -164,9 +164,10 @@ def read(tokenizer: Bytes, kind: str, text: str) -> Parsed:
     return put_together([delta for i in tokenizer.encode_all(text) for delta in reader.push(i)] + reader.finish())
 
 
-@pytest.mark.parametrize("kind", CALLS_OF)
-def test_strict_tools_leave_text_free_and_keep_calls_to_their_schemas(kind: str) -> None:
-    tokenizer = Bytes(SPECIAL[kind])
+@pytest.mark.parametrize(("kind", "n_special"), [(k, n) for k in CALLS_OF for n in (1, 9) if (k, n) != ("harmony", 1)])
+def test_strict_tools_leave_text_free_and_keep_calls_to_their_schemas(kind: str, n_special: int) -> None:
+    """Marks are special tokens or, as most of published models are, text."""
+    tokenizer = Bytes(SPECIAL[kind][:n_special])
     thought = "" if kind == "llama" else THOUGHTS["qwen" if kind == "deepseek" else kind]
     grammar = answer_grammar(kind, None, STRICT, special_tokens=tokenizer.special_ids)
     assert answer_grammar(kind, None, STRICT, ToolChoice(ChoiceMode.NONE)) is None

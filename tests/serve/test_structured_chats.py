@@ -115,6 +115,27 @@ def test_a_call_or_content_that_keeps_to_its_schema(served: tuple[str, Running])
     assert {"stop", "tool_calls"} <= seen
 
 
+def test_strict_tools_are_kept_to_where_an_answer_may_do_without(served: tuple[str, Running]) -> None:
+    name, running = served
+    if name == "r1":
+        pytest.skip("its template has no tools")
+    opening = {"llama3": "{", "harmony": "comment"}.get(name, "<tool_call>")
+    likely = {str(running.llm.tokenizer.encode(opening)[0]): 30.0}
+    seen = set()
+    for seed in range(12):
+        bias = short(running.llm, name) | (likely if seed % 2 else {})
+        asked = body(served, seed, tools=[TOOL], logit_bias=bias, max_tokens=300)
+        choice = running.openai.chat.completions.create(**asked).choices[0]
+        if choice.finish_reason == "tool_calls":
+            for call in choice.message.tool_calls:
+                jsonschema.validate(json.loads(call.function.arguments), WEATHER)
+        else:
+            assert not choice.message.tool_calls
+        seen.add(choice.finish_reason)
+    assert "tool_calls" in seen
+    assert seen & {"stop", "length"}
+
+
 def test_a_forced_call_goes_before(served: tuple[str, Running]) -> None:
     if served[0] == "r1":
         pytest.skip("its template has no tools")

@@ -22,6 +22,7 @@ _OPENINGS = {
 """Of calls, where answers may begin with a thought in tags."""
 _HARMONY = harmony.TEXTS
 _LINE = "\n"
+_SPACE = r"[ \t\r\n]*"
 _NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
@@ -44,9 +45,8 @@ def answer_grammar(
     answer          of the content. A Lark grammar is the content as the model writes it: line ends after a thought are
                     left out, and where the model may think or not it describes the thought too. Only Harmony, whose
                     calls are elsewhere, has calls beside it
-    tools           where any is strict, calls keep to the schemas of all of them, and what is no call is free. Calls
-                    come after text only where they begin with special tokens; Llama's, which begin with a brace, come
-                    first, and text begins with none
+    tools           where any is strict, calls keep to the schemas of all of them, and text is free that is none and
+                    comes before. Llama's calls, which begin with a brace, come first, and text begins with none
     tool_choice     REQUIRED or NAMED: an answer calls, and `answer` has no say. A NAMED function is called once
     parallel        one call or more; False: one. Harmony's answers end with the first
     special_tokens  texts of the vocabulary's special tokens (`Tokenizer.special_ids`): such marks are no text
@@ -118,46 +118,57 @@ class _Writer:
         start = {Thought.OPEN: "thought GAP ", Thought.POSSIBLE: "(thought GAP)? "}[self._thought] if thoughts else ""
         rules = rules if self._tools else []
         if "@text" in ends:
-            ends = f"({'TEXT_ALONE? ' if kind in _OPENINGS else ''}calls | TEXT_ALONE)?"
-            rules.append(self._text_alone(kind))
+            ends, text = self._text_or_calls(kind)
+            rules += text
         return "\n".join([f"start: {start}({ends})", *rules, *(self._thought_rules() if thoughts else [])]) + "\n"
 
-    def _text_alone(self, kind: Kind) -> str:
-        before, marks = ("(?s:.*)", _OPENINGS[kind]) if kind in _OPENINGS else (r"[ \t\r\n]*", ("{", llama.PYTHON))
-        never = [before + "(?:" + "|".join(map(re.escape, marks)) + ")(?s:.*)"]
-        never += [begins] if (begins := _not_answer(kind, False, self._thought)) is not None else []
-        return "TEXT_ALONE: /(?s:.+)/" + "".join(f" & ~/{regex}/" for regex in never)
+    def _text_or_calls(self, kind: Kind) -> tuple[str, list[str]]:
+        """What may follow the thought, and its rules. Where the mark of calls is spelled, text ends with it."""
+        if kind not in _OPENINGS:
+            never = _holds("{", llama.PYTHON, within=_SPACE)
+            return "(calls | TEXT_ALONE)?", [_piece("TEXT_ALONE", "(?s:.+)", [never])]
+        begins = [regex] if (regex := _not_answer(kind, False, self._thought)) is not None else []
+        marks = _OPENINGS[kind]
+        alone = _piece("TEXT_ALONE", "(?s:.+)", [_holds(*marks), *begins])
+        if marks[0] in self._special:
+            return "(TEXT_ALONE? calls | TEXT_ALONE)?", [alone]
+        others = [_holds(*marks[1:])] if marks[1:] else []
+        up_to = _piece("UP_TO_CALLS", f"(?s:.*){re.escape(marks[0])}", [*others, *begins])
+        return "(up_to_calls begun | TEXT_ALONE)?", [alone, up_to, "up_to_calls[lazy]: UP_TO_CALLS"]
 
     def _arguments(self) -> list[str]:
         return [f"args_{i}: %json {json.dumps(_schema(tool))}" for i, tool in enumerate(self._tools)]
 
     def _qwen(self) -> list[str]:
         names = self._names('\n{"name": "', '", "arguments": ', "}\n")
-        call = f"call: {self._mark(qwen.OPEN)} ({names}) {self._mark(qwen.CLOSE)}"
-        return [f"calls: {self._calls(_LINE)}", call, *self._arguments()]
+        return [*self._hermes(names), *self._arguments()]
 
     def _qwen3_coder(self) -> list[str]:
         names = self._names(f"\n{qwen3_coder.FUNCTION}", ">\n", f"{qwen3_coder.END_FUNCTION}\n")
-        call = f"call: {self._mark(qwen.OPEN)} ({names}) {self._mark(qwen.CLOSE)}"
         arguments = [rule for i, tool in enumerate(self._tools) for rule in parameter_rules(f"args_{i}", tool)]
-        return [f"calls: {self._calls(_LINE)}", call, *arguments]
+        return [*self._hermes(names), *arguments]
+
+    def _hermes(self, names: str) -> list[str]:
+        opening = self._mark(qwen.OPEN)
+        opened = f"opened: ({names}) {self._mark(qwen.CLOSE)}"
+        return [f"calls: {opening} begun", f"begun: opened{self._more(_LINE)}", f"call: {opening} opened", opened]
 
     def _deepseek(self) -> list[str]:
         begin = " ".join([self._mark(deepseek.CALL), '"function"', self._mark(deepseek.SEP)])
         names = self._names("", "\n```json\n", "\n```")
         call = f"call: {begin} ({names}) {self._mark(deepseek.END_CALL)}"
-        calls = f"{self._mark(deepseek.CALLS)} {self._calls(_LINE)} {self._mark(deepseek.END_CALLS)}"
-        return [f"calls: {calls}", call, *self._arguments()]
+        begun = f"begun: call{self._more(_LINE)} {self._mark(deepseek.END_CALLS)}"
+        return [f"calls: {self._mark(deepseek.CALLS)} begun", begun, call, *self._arguments()]
 
     def _llama(self) -> list[str]:
         names = self._names('{"name": "', '", "parameters": ', "}")
-        return [f"calls: {self._calls('; ')}", f"call: {names}", *self._arguments()]
+        return [f"calls: call{self._more('; ')}", f"call: {names}", *self._arguments()]
 
     def _llama_beside_an_answer(self) -> list[str]:
         """Calls as JSON: the answer may be JSON too, and of pieces that begin alike the longest would be taken."""
         names = " | ".join(f"call_{i}" for i in range(len(self._tools)))
         calls = [f"call_{i}: %json {json.dumps(_call_schema(tool))}" for i, tool in enumerate(self._tools)]
-        return [f"calls: {self._calls('; ')}", f"call: {names}", *calls]
+        return [f"calls: call{self._more('; ')}", f"call: {names}", *calls]
 
     def _harmony(self, ends: str) -> list[str]:
         start, end, message = _HARMONY[harmony.START], _HARMONY[harmony.END], _HARMONY[harmony.MESSAGE]
@@ -175,8 +186,8 @@ class _Writer:
         heads = [_quote(f"{before}{tool.name}{between}") for tool in self._tools]
         return " | ".join(f"{head} args_{i}{ends}" for i, head in enumerate(heads))
 
-    def _calls(self, separator: str) -> str:
-        return f"call ({_quote(separator)} call)*" if self._several else "call"
+    def _more(self, separator: str) -> str:
+        return f" ({_quote(separator)} call)*" if self._several else ""
 
     def _mark(self, text: str) -> str:
         return text if text in self._special else _quote(text)
@@ -189,6 +200,16 @@ class _Writer:
             text = r"TEXT: /(?s:.*)/ & ~/(?s:.*)<\/think>(?s:.*)/"
             return [f"thought: {opening}TEXT {tagged.END_THINK}", text, gap]
         return [f"thought: {opening}closed", "closed[lazy]: /(?s:.*)<\\/think>/", gap]
+
+
+def _piece(name: str, regex: str, never: Sequence[str]) -> str:
+    """A terminal: what matches the first, and none of the others."""
+    return f"{name}: /{regex}/" + "".join(f" & ~/{other}/" for other in never)
+
+
+def _holds(*marks: str, within: str = "(?s:.*)") -> str:
+    """A regex of texts that have one of these, after what matches `within`."""
+    return within + "(?:" + "|".join(map(re.escape, marks)) + ")(?s:.*)"
 
 
 def _schema(tool: Tool) -> dict[str, Any]:

@@ -73,7 +73,7 @@ class Model(nn.Module):
         super().__init__()
         self.decoder: Decoder = build(checkpoint, AutogradOps(device=device))
         self.config: ModelConfig = self.decoder.config
-        self.hf_config = dict(checkpoint.metadata)
+        self.hf_config = {**checkpoint.metadata, "tie_word_embeddings": self.config.tied_head}
         self._names = names_of(checkpoint, self.config)
         self.by_name = dict(_parameters(self.decoder))
         for name, parameter in self.by_name.items():
