@@ -147,6 +147,10 @@ def test_a_prompt_that_cannot_be_run_is_refused(llm: LLM, prompt: list[int], mes
         ({"stop_token_ids": [2**40]}, "stop_token_ids must be at least 0"),
         ({"logit_bias": {1.5: 2.0}}, "a token id must be a whole number"),
         ({"temperature": "1"}, "temperature must be at least"),
+        ({"stop": 5}, "stop must be a list, not 5"),
+        ({"stop_token_ids": 5}, "stop_token_ids must be a list, not 5"),
+        ({"logit_bias": [1]}, "logit_bias must be a dict"),
+        ({"ignore_eos": "no"}, "ignore_eos must be True or False"),
     ],
 )
 def test_sampling_params_are_checked(settings: dict[str, object], message: str) -> None:
@@ -196,6 +200,12 @@ def ids_of(outputs: list[RequestOutput]) -> list[list[int]]:
         ([{"prompt": "a", "prompt_token_ids": [1]}], "one of the two"),
         ({"multi_modal_data": 1}, "has multi_modal_data"),
         (7, "prompts is of type int"),
+        (bytearray(b"ab"), "prompts is of type bytearray"),
+        ([memoryview(b"ab")], r"prompts\[0\] is of type memoryview"),
+        (np.array(5), "prompts is of type ndarray"),
+        ([1, "a"], "prompts has 'a' among its token ids"),
+        ({"prompt_token_ids": "x"}, r"prompts\['prompt_token_ids'\] is of type str"),
+        ({"prompt": [1]}, r"prompts\['prompt'\] is of type list; give text"),
     ],
 )
 def test_what_is_no_prompt_is_refused_by_its_place(llm: LLM, given: Any, message: str) -> None:
@@ -204,8 +214,9 @@ def test_what_is_no_prompt_is_refused_by_its_place(llm: LLM, given: Any, message
 
 
 def test_other_things_of_a_wrong_type_are_refused(llm: LLM) -> None:
-    with pytest.raises(ValueError, match="sampling_params must be SamplingParams, not dict"):
-        llm.generate(["a"], {"temperature": 0})  # type: ignore[arg-type]
+    for wrong in ({"temperature": 0}, {}, [None], 0):
+        with pytest.raises(ValueError, match="sampling_params must be SamplingParams, not"):
+            llm.generate(["a"], wrong)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="priority must be a whole number, not None"):
         llm.generate(["a", "b"], GREEDY, priority=[None, 0])  # type: ignore[list-item]
     with pytest.raises(ValueError, match="ids is of type str"):

@@ -447,9 +447,11 @@ class LLM:
         on_end: Callable[[], object] = lambda: None,
     ) -> Answers:
         engine, many = self._open(), as_prompts(prompts)
-        params = _for_each("sampling_params", sampling_params or SamplingParams(), len(many))
-        if wrong := next((p for p in params if not isinstance(p, SamplingParams)), None):
-            raise ValueError(f"sampling_params must be SamplingParams, not {type(wrong).__name__}")
+        given = SamplingParams() if sampling_params is None else sampling_params
+        params = _for_each("sampling_params", given, len(many))
+        for p in params:
+            if not isinstance(p, SamplingParams):
+                raise ValueError(f"sampling_params must be SamplingParams, not {type(p).__name__}")
         priorities = _for_each("priority", priority, len(many))
         encoded = [self.encode(prompt) for prompt in many]
         for ids in encoded:

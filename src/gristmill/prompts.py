@@ -7,16 +7,18 @@ from typing import Any
 
 import numpy as np
 
+_BYTES = bytes | bytearray | memoryview
 Prompt = str | Sequence[int]
 """Or a one-dimensional array of whole numbers, or vLLM's {"prompt": text} and {"prompt_token_ids": ids}."""
 
 
 def as_prompts(given: Prompt | Iterable[Prompt]) -> list[str | list[int]]:
     """One prompt or several. ValueError that names the first which is none."""
-    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
+    is_one = isinstance(given, str | Mapping | _BYTES) or (isinstance(given, np.ndarray) and given.ndim == 0)
+    if is_one or not isinstance(given, Iterable):
         return [as_prompt(given, "prompts")]
     items = list(given)
-    if items and all(map(_is_id, items)):
+    if items and _is_id(items[0]):
         return [as_ids(items, "prompts")]
     return [as_prompt(item, f"prompts[{i}]") for i, item in enumerate(items)]
 
@@ -27,15 +29,23 @@ def as_prompt(given: Any, where: str) -> str | list[int]:
         if len(given) != 1 or not set(given) <= {"prompt", "prompt_token_ids"}:
             names = ", ".join(map(str, given))
             raise ValueError(f"{where} has {names:.80}; give it prompt or prompt_token_ids, one of the two")
-        (given,) = given.values()
+        (name,) = given
+        given, where = given[name], f"{where}[{name!r}]"
+        return as_text(given, where) if name == "prompt" else as_ids(given, where)
     return given if isinstance(given, str) else as_ids(given, where)
+
+
+def as_text(given: Any, where: str) -> str:
+    if not isinstance(given, str):
+        raise ValueError(f"{where} is of type {type(given).__name__}; give text")
+    return given
 
 
 def as_ids(given: Any, where: str) -> list[int]:
     """ValueError for what is no sequence of whole numbers."""
     if isinstance(given, np.ndarray) and given.ndim == 1 and given.dtype.kind in "iu":
         return list(given.tolist())
-    if not isinstance(given, Sequence) or isinstance(given, str | bytes | bytearray):
+    if not isinstance(given, Sequence) or isinstance(given, str | _BYTES):
         raise ValueError(f"{where} is of type {type(given).__name__}; give text or a list of token ids")
     if not all(map(_is_id, given)):
         wrong = next(item for item in given if not _is_id(item))

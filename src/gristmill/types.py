@@ -178,8 +178,12 @@ class SamplingParams:
         if self.seed == -1:
             self._keep("seed", None)
         self._keep("stop", _texts("stop", self.stop))
-        ids = () if self.stop_token_ids is None else self.stop_token_ids
+        ids = _items("stop_token_ids", self.stop_token_ids)
         self._keep("stop_token_ids", tuple(_whole("stop_token_ids", i, 0, 2**31 - 1) for i in ids))
+        if not isinstance(self.ignore_eos, bool):
+            raise ValueError(f"ignore_eos must be True or False, not {self.ignore_eos!r}")
+        if not isinstance(self.logit_bias, Mapping | None):
+            raise ValueError(f"logit_bias must be a dict of token ids and numbers, not {self.logit_bias!r}")
         for token_id, bias in (self.logit_bias or {}).items():
             _whole("logit_bias: a token id", token_id, 0, 2**31 - 1)
             _check(f"logit_bias of token {token_id}", bias, -100.0, 100.0)
@@ -235,8 +239,14 @@ def _check(field: str, value: float, low: float, high: float, open_low: bool = F
         )
 
 
+def _items(field: str, given: Iterable[Any] | None) -> Iterable[Any]:
+    if not isinstance(given, Iterable | None):
+        raise ValueError(f"{field} must be a list, not {given!r}")
+    return () if given is None else given
+
+
 def _texts(field: str, given: str | Iterable[str] | None) -> tuple[str, ...]:
-    texts = (given,) if isinstance(given, str) else tuple(given or ())
+    texts = (given,) if isinstance(given, str) else tuple(_items(field, given))
     for text in texts:
         if not isinstance(text, str):
             raise ValueError(f"{field} must be text or a list of texts, not {text!r}")

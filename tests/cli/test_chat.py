@@ -225,6 +225,7 @@ def test_bad_input_is_one_clear_line(model: Path) -> None:
     for args, message in (
         (("-m", str(model), "--api-key", "k"), "--api-key is for --base-url"),
         (("--base-url", "http://x/v1", "--ctx", "9"), "--ctx is for a model in this process"),
+        (("--base-url", "http://x/v1", "--api-key", "one\ntwo"), "is no key: give one, without white space"),
         (("--base-url", "host:1"), "must begin with http:// or https://"),
         (("-m", str(model), "--temp", "-1"), "--temp must be"),
         (("-m", str(model), "-n", "0"), "0 is neither at least 1 nor -1"),

@@ -188,6 +188,18 @@ def test_strict_tools_leave_text_free_and_keep_calls_to_their_schemas(kind: str,
         assert read(tokenizer, kind, "I look.\n" + call.format(KEPT)).content.strip() == "I look."
 
 
+def test_harmony_may_say_something_before_a_strict_call() -> None:
+    tokenizer = Bytes(SPECIAL["harmony"])
+    grammar = answer_grammar("harmony", None, STRICT, special_tokens=tokenizer.special_ids)
+    said = "<|channel|>commentary<|message|>I look.<|end|><|start|>assistant"
+    for before in (said, THOUGHTS["harmony"] + said):
+        assert accepts(tokenizer, grammar, before + CALLS_OF["harmony"].format(KEPT))
+        assert not accepts(tokenizer, grammar, before + CALLS_OF["harmony"].format(BROKEN))
+        parsed = read(tokenizer, "harmony", before + CALLS_OF["harmony"].format(KEPT))
+        assert parsed.content.strip() == "I look."
+        assert len(parsed.calls) == 1
+
+
 @pytest.mark.parametrize("n_special", [1, 9])
 @pytest.mark.parametrize("kind", SPECIAL)
 def test_whatever_is_read_as_a_call_keeps_to_a_strict_schema(kind: str, n_special: int) -> None:
@@ -199,7 +211,7 @@ def test_whatever_is_read_as_a_call_keeps_to_a_strict_schema(kind: str, n_specia
     grammar = answer_grammar(kind, None, STRICT, special_tokens=tokenizer.special_ids, thought=Thought.NONE)
     if kind == "harmony":  # where no thought comes, it goes on within a message
         grammar = answer_grammar(kind, None, STRICT, special_tokens=tokenizer.special_ids)
-    first = {"deepseek": CALLS, "llama": "{", "harmony": "<|channel|>commentary"}.get(kind, "<tool_call>")
+    first = {"deepseek": CALLS, "llama": "{", "harmony": "<|channel|>commentary to="}.get(kind, "<tool_call>")
     for seed in range(6):
         ids = walk(compiler, grammar, tokenizer.encode_all(first), tokenizer.eos_ids, tokenizer.vocab_size, seed)
         parser = make_parser(kind, tools=STRICT, constrained=kind == "llama")

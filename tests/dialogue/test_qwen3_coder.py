@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import random
 from typing import Any
 
 import jsonschema
@@ -108,6 +110,60 @@ def test_a_text_stands_for_what_its_schema_says(name: str, text: str, expected: 
     assert (content, called) == ("", "edit")
     assert json.loads(arguments) == {name: expected}
     assert type(json.loads(arguments)[name]) is type(expected)
+
+
+RECURSIVE = {
+    "$ref": "#/$defs/Part",
+    "$defs": {
+        "Part": {
+            "type": "object",
+            "properties": {
+                "name": {"type": "string", "minLength": 1},
+                "size": {"$ref": "#/$defs/Size"},
+                "parts": {"type": "array", "items": {"$ref": "#/$defs/Part"}},
+                "whole": {"anyOf": [{"$ref": "#/$defs/Part"}, {"type": "null"}], "default": None},
+            },
+            "additionalProperties": {"$ref": "#/$defs/Size"},
+        },
+        "Size": {"type": "integer", "minimum": 1},
+    },
+    "required": ["name", "depth"],
+}
+"""As tools write what contains itself, with what is asked of the whole beside its reference."""
+
+
+@pytest.mark.parametrize(
+    ("parameters", "expected"),
+    [
+        (RECURSIVE, {"name": "12", "size": 12, "parts": [{"name": "12"}], "whole": None, "depth": 12}),
+        ({"allOf": [{"type": "object"}, RECURSIVE["$defs"]["Part"]], "$defs": RECURSIVE["$defs"]}, {"size": 12}),  # type: ignore[index]
+        ({"properties": {"a": {"type": "string"}}, "additionalProperties": {"type": "integer"}}, {"a": "12", "b": 12}),
+        ({"$ref": "#name", "properties": {"a": {"$ref": "#name"}}}, {"a": "12"}),  # no pointer
+        ({"properties": {"a": {"$ref": "#/x%20y/1"}}, "x y": [{}, {"type": "integer"}]}, {"a": 12}),
+        ({"$ref": "#"}, {"a": "12"}),
+    ],
+)
+def test_references_are_those_of_the_document(parameters: dict[str, Any], expected: dict[str, Any]) -> None:
+    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in expected.items()}
+    text = call(*(parameter(key, text) for key, text in texts.items()))
+    [(_, arguments)] = parse(KIND, text, tools=[Tool("edit", "", parameters)]).calls
+    assert json.loads(arguments) == expected
+
+
+@pytest.mark.parametrize("step", [1, 7, 1 << 30])
+@pytest.mark.parametrize(
+    "value",
+    [
+        ["</parameter></function></tool_call>", 1],
+        ["</parameter><parameter=x>"],
+        ['"</parameter></function>', '\\"', '\\\\"</function></tool_call>\\'],
+    ],
+)
+def test_tags_in_the_strings_of_a_list_are_text(value: list[Any], step: int) -> None:
+    text = call(parameter("list", json.dumps(value)), parameter("whole", "1"))
+    assert [json.loads(arguments) for _, arguments in read(text, step)[1]] == [{"list": value, "whole": 1}]
+    unclosed = call(parameter("list", '["a, 2]'), parameter("whole", "1"))
+    assert [json.loads(arguments) for _, arguments in read(unclosed, step)[1]] == [{"list": '["a, 2]', "whole": 1}]
 
 
 @pytest.mark.parametrize(
@@ -249,6 +305,156 @@ def test_forced_texts_are_any_but_those_that_speak_of_ends(text: str, ends: bool
     assert not ends or allowed(tokenizer.eos_ids[0])
 
 
+TEXTS = [
+    *("", "a", "b", "x", "ab", "abc", "abcd", "a ", "\na", "a\n", "a b", "é", "[draft] it", "[", "{1}", '"abc"', '"a'),
+    *("null", "None", "NULL", " null ", "\u00a0none", "\x1cnull", "true", "True", "FALSE", "NaN", "Infinity"),
+    *("1", "5", "500", "-0", "1.0", "1.5", "1e3", "007", "+5", " 5", "5\n", "123456789012345678901", "5 apples"),
+    *("[]", "[1]", "[1, 2]", '["a"]', "['a']", ' ["a"]', "{}", '{"a": 1}', '{"a": "x"}', "{'a': 1}", '{"a": {"a": 1}}'),
+    *("</parameter>", "a</function>b", '["</parameter><parameter=q>"]', '["</parameter></function>"]'),
+]
+TEXT = {"type": "string"}
+LIST = {"type": "array", "items": TEXT}
+OBJECT = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": False}
+SELF = {"type": "object", "properties": {"a": {"$ref": "#/$defs/self"}}, "additionalProperties": False}
+NULL, WHOLE, NUMBER, FLAG = ({"type": name} for name in ("null", "integer", "number", "boolean"))
+
+
+class Forced:
+    """What may be written for the parameter `p` of a call that is forced, and the arguments that it is read as."""
+
+    def __init__(self, schema: Any, **others: Any) -> None:
+        definitions = {"letter": {"enum": ["x", "y"], **TEXT}, "self": SELF}
+        self.parameters = {
+            "type": "object",
+            "properties": {"p": schema},
+            "required": ["p"],
+            "additionalProperties": False,
+            "$defs": definitions,
+            **others,
+        }
+        self._tools = [Tool("edit", "", self.parameters)]
+        grammar = answer_grammar(KIND, None, self._tools, ToolChoice(ChoiceMode.REQUIRED), parallel=False)
+        self._tokenizer = Bytes(["<|im_end|>"])
+        compiler = GuideCompiler(self._tokenizer, self._tokenizer.vocab_size, self._tokenizer.eos_ids)
+        assert grammar is not None
+        self._guide = compiler.compile(grammar)
+
+    def allows(self, text: str) -> bool:
+        guide = self._guide.copy()
+        for token_id in self._tokenizer.encode_all(text):
+            try:
+                guide.advance(token_id)
+            except ValueError:
+                return False
+        return guide.may_end
+
+    def values(self) -> list[str]:
+        """Of TEXTS, those that are allowed: all must be read as what satisfies the schema."""
+        allowed = [text for text in TEXTS if self.allows(call(parameter("p", text)))]
+        for text in allowed:
+            [(_, arguments)] = parse(KIND, call(parameter("p", text)), tools=self._tools).calls
+            jsonschema.validate(json.loads(arguments), self.parameters)
+        return allowed
+
+
+@pytest.mark.parametrize(
+    ("schema", "good", "bad"),
+    [
+        # constants that the rest of their schema allows, and that are read as what they are
+        ({**TEXT, "enum": ["a", "abcd"], "maxLength": 2}, ["a"], ["abcd"]),
+        ({**TEXT, "enum": ["a", "b"], "const": "a"}, ["a"], ["b"]),
+        ({**TEXT, "enum": ["a", None, 5]}, ["a"], ["null", "5"]),
+        ({**WHOLE, "enum": [1, 5, "a"], "minimum": 2}, ["5"], ["1", "a"]),
+        ({"enum": ["1", 5, 1.0, "None", True]}, ["5", "1.0", "None", "true"], ["1"]),
+        ({"enum": ["null", None, "[]", ["a"], "a"]}, ["a", "null", '["a"]'], ["[]"]),
+        ({"enum": ["a b", "a ", "a\n", "\na", "", "a</function>b"]}, ["a b", "a ", "a\n", "\na", ""], ["a"]),
+        ({"type": ["string", "null"], "enum": ["a", None]}, ["a", "null"], ["None"]),
+        # strings beside others: they look like none of these
+        ({"anyOf": [TEXT, NULL]}, ["a", "null", "5", "[1]", '"abc"', "NaN"], ["None", "NULL"]),
+        ({"type": ["string", "null"], "minLength": 4}, ["abcd", "null"], ["abc", '"abc"']),
+        ({"anyOf": [TEXT, WHOLE, NULL]}, ["a", "5", "007", "5 apples", "null"], ["1.0", "1e3", " 5"]),
+        ({"anyOf": [TEXT, NUMBER, FLAG]}, ["a", "1.5", "true", "null"], ["True", "FALSE"]),
+        ({"type": ["string", "integer"], "maxLength": 2}, ["ab", "500"], ["abc"]),
+        ({"anyOf": [TEXT, LIST]}, ["a", "[]", '["a"]', "5", "{}"], ["[1, 2]", "['a']", "[draft] it"]),
+        ({"anyOf": [TEXT, {**LIST, "maxItems": 0}, NULL]}, ["a", "[]", "null"], ['["a"]', "None"]),
+        ({"anyOf": [TEXT, OBJECT]}, ["a", '{"a": 1}', "[1]"], ['{"a": "x"}', "{}", "{1}"]),
+        ({"anyOf": [{**TEXT, "maxLength": 1}, {"$ref": "#/$defs/self"}]}, ["a", "{}"], ["ab", '{"a": 1}']),
+        ({"type": ["string", "array"], "items": WHOLE, "maxLength": 2}, ["ab", "[1, 2]"], ["abc", '["a"]']),
+        ({"anyOf": [{"$ref": "#/$defs/letter"}, NULL]}, ["x", "null"], ["a", "None"]),
+        ({"anyOf": [{"const": "a"}, {"const": 5}, LIST]}, ["a", "5", '["a"]'], ["b", "500"]),
+        ({"anyOf": [{}, WHOLE, {"const": 5}]}, ["a", "5", "[1]"], []),
+        ({"anyOf": [False, TEXT]}, ["a"], []),
+        ({"anyOf": [True, {"const": "a"}, True]}, ["a", "b"], []),
+        # one of several: they share nothing
+        ({"oneOf": [TEXT, NULL, LIST]}, ["a", "null", '["a"]'], ["None", "[1]"]),
+        ({**TEXT, "oneOf": [{"const": "a", "title": "A"}, {"const": "b"}]}, ["a", "b"], ["x"]),
+        ({"oneOf": [TEXT, {**OBJECT, "properties": {"a": {"const": 1}}}, LIST]}, ["a", '{"a": 1}'], ["{}"]),
+        ({"oneOf": [{"enum": ["a", 5]}, {"enum": ["b", "1"]}, LIST]}, ["a", "5", "b"], ["1", "[1]"]),
+        # no strings
+        ({"type": ["integer", "null"], "enum": [1, None]}, ["1", "null"], ["5", "None"]),
+        ({**LIST, "uniqueItems": False}, ["[]", '["a"]', '["</parameter></function>"]'], ["[1]"]),
+        ({"type": "array", "items": {"$ref": "#/properties/p/$defs/one"}, "$defs": {"one": WHOLE}}, ["[1]"], ['["a"]']),
+        ({**SELF, "properties": {"p": WHOLE, "a": {"$ref": "#/properties/p"}}}, ["{}"], ['{"a": 1}']),
+        ({"type": "array", "items": {"enum": [{"$ref": "#/$defs/letter"}]}}, ["[]"], ['["a"]']),
+        ({**OBJECT, "propertyNames": TEXT}, ['{"a": 1}'], ["{}"]),
+        ({**TEXT, "minLength": 2.0, "maxLength": 3}, ["ab", "abc"], ["a", "abcd"]),
+    ],
+)  # fmt: skip
+def test_forced_values_satisfy_their_schemas(schema: Any, good: list[str], bad: list[str]) -> None:
+    allowed = Forced(schema).values()
+    assert [text for text in good if text not in allowed] == []
+    assert [text for text in bad if text in allowed] == []
+
+
+BRANCHES = [
+    *(TEXT, NULL, WHOLE, NUMBER, FLAG, LIST, OBJECT, {}, True, False, {"type": "array"}, {"$ref": "#/$defs/letter"}),
+    *(
+        {"minLength": 2},
+        {**TEXT, "maxLength": 3},
+        {**WHOLE, "maximum": 9},
+        {"type": ["string", "null"], "minLength": 3},
+    ),
+    *({"type": ["array", "null"]}, {"enum": ["a", "null", 1, "1", None, True, "[1]"]}, {"const": 5}, {"const": "abc"}),
+    *({"enum": [1.0, "1.0", {"a": 1}, [1], "true"]}, {"anyOf": [TEXT, WHOLE]}, {"$ref": "#/$defs/self"}),
+]
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_what_is_forced_of_random_unions_satisfies_them(seed: int) -> None:
+    rng = random.Random(seed)
+    schema: dict[str, Any] = {rng.choice(["anyOf", "oneOf"]): rng.sample(BRANCHES, rng.choice([2, 2, 3]))}
+    if rng.random() < 0.2:
+        schema["type"] = rng.choice(["string", "array", ["string", "null"], ["string", "integer", "array"]])
+    with contextlib.suppress(ValueError):  # refused
+        assert Forced(schema).values()
+
+
+def test_parameters_that_are_required_and_not_listed_are_as_others_are() -> None:
+    forced = Forced(TEXT, required=["p", "more"], additionalProperties=WHOLE)
+    first = parameter("p", "a")
+    assert forced.allows(call(first, parameter("more", "5")))
+    assert not forced.allows(call(first, parameter("more", "a")))
+    assert not forced.allows(call(first))
+    assert Forced(TEXT, required=["more"], additionalProperties=True).allows(call(parameter("more", "a")))
+    assert Forced(False, required=[]).allows(call())  # one that has no value is left out
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_forced_parameters_of_a_reference_keep_to_it_and_to_what_is_beside_it(seed: int) -> None:
+    tokenizer = Bytes(["<|im_end|>"])
+    compiler = GuideCompiler(tokenizer, tokenizer.vocab_size, tokenizer.eos_ids)
+    tools = [Tool("edit", "", RECURSIVE)]
+    grammar = answer_grammar(KIND, None, tools, ToolChoice(ChoiceMode.REQUIRED), parallel=False)
+    beginning = call(parameter("name", "a"), parameter("size", "3"), parameter("parts", '[{"name": "b", "parts": []}]'))
+    ids = tokenizer.encode_all(beginning[: beginning.index("</function>")])
+    ids = walk(compiler, grammar, ids, tokenizer.eos_ids, tokenizer.vocab_size, seed)
+    [(_, arguments)] = parse(KIND, tokenizer.decode(ids[:-1]), tools=tools).calls
+    jsonschema.validate(json.loads(arguments), RECURSIVE)
+    assert "depth" in json.loads(arguments)  # which is required and not listed
+    with pytest.raises(ValueError, match="not allowed"):
+        walk(compiler, grammar, tokenizer.encode_all(call()), tokenizer.eos_ids, tokenizer.vocab_size, seed)
+
+
 def test_references_that_lead_everywhere_take_no_time() -> None:
     """Each schema is looked at once, by however many ways it is reached."""
     names = [str(i) for i in range(12)]
@@ -266,6 +472,34 @@ def test_references_that_lead_everywhere_take_no_time() -> None:
         ({"properties": {"a": {"type": "string", "format": "date"}}}, "parameter 'a' of 'edit': format"),
         ({"properties": {"a": {"not": {}}}}, "parameter 'a' of 'edit': not"),
         ({"minProperties": 1}, "parameters of 'edit': minProperties"),
+        ({"propertyNames": {"maxLength": 3}}, "parameters of 'edit': propertyNames"),
+        ({"allOf": [{"properties": {"a": {"type": "string"}}}]}, "parameters of 'edit': allOf"),
+        ({"$ref": "#/$defs/b"}, "parameters of 'edit': its [$]ref '#/[$]defs/b' leads to no"),
+        (
+            {"$ref": "#/$defs/b", "$defs": {"b": {"properties": {"a": {}}}}, "properties": {"a": {"minLength": 1}}},
+            "parameters of 'edit': properties",
+        ),
+        ({"$ref": "#/$defs/b", "$defs": {"b": {}}, "maxProperties": 1}, "parameters of 'edit': maxProperties"),
+        ({"required": "a"}, "parameters of 'edit': required must be a list, not 'a'"),
+        ({"required": [1]}, "parameters of 'edit': .* a list of names"),
+        ({"required": ["a"], "additionalProperties": False}, "parameter 'a' of 'edit': no text .* leave it out"),
+        ({"properties": {"a": False}, "required": ["a"]}, "parameter 'a' of 'edit': no text .* leave it out"),
+        ({"properties": {"a": {"enum": ["1", 1, "</parameter>"], "const": "1"}}}, "'a' of 'edit': no text .* leave it"),
+        ({"properties": {"a": {"enum": ["a"], "pattern": "b"}}}, "parameter 'a' of 'edit': pattern"),
+        ({"properties": {"a": {"enum": "a"}}}, "parameter 'a' of 'edit': enum must be a list, not 'a'"),
+        ({"properties": {"a": {"anyOf": {}}}}, "parameter 'a' of 'edit': anyOf must be a list"),
+        ({"properties": {"a": {"anyOf": [TEXT, {**WHOLE, "maximum": 9}]}}}, "parameter 'a' of 'edit': maximum"),
+        ({"properties": {"a": {"type": ["string", "number"], "minimum": 9}}}, "parameter 'a' of 'edit': minimum"),
+        ({"properties": {"a": {"oneOf": [TEXT, {**TEXT, "minLength": 2}]}}}, "parameter 'a' of 'edit': oneOf"),
+        ({"properties": {"a": {"oneOf": [TEXT, {"const": "a"}]}}}, "parameter 'a' of 'edit': oneOf"),
+        ({"properties": {"a": {"oneOf": [{"const": "a"}, {"enum": ["b", "a"]}]}}}, "parameter 'a' of 'edit': oneOf"),
+        ({"properties": {"a": {"oneOf": [{"type": ["string", "array"]}, LIST]}}}, "parameter 'a' of 'edit': oneOf"),
+        ({"properties": {"a": {**TEXT, "anyOf": [TEXT, WHOLE]}}}, "parameter 'a' of 'edit': type beside anyOf"),
+        ({"properties": {"a": {**TEXT, "minLength": "0}x{0"}}}, "parameter 'a' of 'edit': minLength is '0}x{0'"),
+        ({"properties": {"a": {**TEXT, "maxLength": float("inf")}}}, "parameter 'a' of 'edit': maxLength is inf"),
+        ({"properties": {"a": {**TEXT, "maxLength": True}}}, "parameter 'a' of 'edit': maxLength is True"),
+        ({"properties": {"a": {**TEXT, "minLength": 3, "maxLength": 2}}}, "'edit': minLength 3 is over maxLength 2"),
+        ({"properties": {"a": {**LIST, "items": {"$ref": "#/no"}}}}, "parameter 'a' of 'edit': its [$]ref '#/no'"),
         ({"properties": {"a>b": {"type": "string"}}}, "parameter 'a>b' of 'edit': .* rename it"),
         ({"properties": {"a": {"$ref": "#/$defs/b"}}}, "parameter 'a' of 'edit': its [$]ref '#/[$]defs/b' leads to no"),
         (

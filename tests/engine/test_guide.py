@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import codecs
 import gc
+import itertools
 import json
 import os
 import random
 import re
+import string
 import subprocess
 import sys
 import threading
@@ -349,6 +351,78 @@ def test_random_answers_validate_qwen2(qwen2: Case) -> None:
         ({"json": {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}}, ["0", str(2**62)], [str(2**63), "-1"]),
         ({"json": {"type": "integer", "maximum": 2**53 + 3}}, [str(2**53 + 2)], [str(2**53 + 4)]),
         ({"json": {"type": "string"}}, ['"ab"', '"\\""'], ['"\\u0061"', '"\n"']),
+        # keywords that refuse nothing
+        ({"json": {"type": "array", "uniqueItems": False, "maxItems": 2}}, ["[1, 1]"], ["[1, 1, 1]"]),
+        (
+            {
+                "json": {
+                    "type": "object",
+                    "propertyNames": {"type": "string", "description": "a name"},
+                    "additionalProperties": {"type": "array", "items": {"type": "integer"}, "uniqueItems": False},
+                }
+            },
+            ['{"a": [1, 1]}', "{}"],
+            ['{"a": ["1"]}'],
+        ),
+        (
+            {"json": {"$ref": "#/$defs/a", "$defs": {"a": {"type": "object", "propertyNames": True}}}},
+            ['{"a": 1}'],
+            ["[]"],
+        ),
+        (
+            {"grammar": 'start: %json {"anyOf": [{"type": "array", "uniqueItems": false}, {"propertyNames": {}}]}'},
+            ["[1, 1]"],
+            ["[1"],
+        ),
+        # names and values that are no keywords
+        (
+            {
+                "json": {
+                    "type": "object",
+                    "properties": {"uniqueItems": False, "propertyNames": {"type": "string"}},
+                    "required": ["propertyNames"],
+                }
+            },
+            ['{"propertyNames": "a"}'],
+            ['{"propertyNames": 1}', '{"uniqueItems": 1, "propertyNames": "a"}', "{}"],
+        ),
+        (
+            {"json": {"enum": [{"uniqueItems": False, "propertyNames": {}}]}},
+            ['{"uniqueItems": false, "propertyNames": {}}'],
+            ["{}"],
+        ),
+        ({"json": {"const": {"uniqueItems": False}}}, ['{"uniqueItems": false}'], ["{}"]),
+        # what holds at once, as tools write it
+        ({"json": {"allOf": [{"pattern": "^a"}, {"pattern": "b$"}], "type": "string"}}, ['"ab"'], ['"a"', '"b"']),
+        (
+            {"json": {"type": "string", "format": "uri", "minLength": 1, "maxLength": 20}},
+            ['"http://a.bc/d"'],
+            ['"http://abcdefghijklmnop"', '"a b"'],
+        ),
+        ({"json": {"type": "string", "enum": [f"a{i}" for i in range(900)], "pattern": "7$"}}, ['"a17"'], ['"a18"']),
+        (
+            {
+                "json": {
+                    "$ref": "#/$defs/node",
+                    "$defs": {
+                        "dated": {"type": "object", "properties": {"on": {"type": "string", "format": "date"}}},
+                        "node": {
+                            "allOf": [
+                                {"$ref": "#/$defs/dated"},
+                                {"properties": {"in": {"type": "array", "items": {"$ref": "#/$defs/node"}}}},
+                            ]
+                        },
+                    },
+                }
+            },
+            ['{"on": "2024-02-29", "in": [{"in": []}]}'],
+            ['{"in": [{"on": "29"}]}', '{"in": [1]}'],
+        ),
+        (
+            {"grammar": "start: A\nA: /[a-z]{2,5}/ & ~/no|yes/ & B // both\nB: /.*[aeiou].*/"},
+            ["nor", "yet"],
+            ["no", "by", "NO"],
+        ),
     ],
 )
 def test_what_passes(constraint: dict[str, Any], good: list[str], bad: list[str], small: Case) -> None:
@@ -382,8 +456,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("json", {"json": {"not": {"type": "string"}}}, "not"),
     ("json", {"json": {"if": {"type": "string"}, "then": {}}}, "if"),
     ("json", {"json": {"type": "array", "uniqueItems": True}}, "uniqueItems"),
+    ("json", {"json": {"type": "array", "default": {"uniqueItems": False}, "uniqueItems": 0}}, "uniqueItems"),
     ("json", {"json": {"type": "array", "contains": {}}}, "contains"),
     ("json", {"json": {"type": "object", "propertyNames": {"pattern": "a"}}}, "propertyNames"),
+    ("json", {"json": {"type": "object", "propertyNames": {"type": "string", "maxLength": 3}}}, "propertyNames"),
+    ("json", {"json": {"type": "object", "propertyNames": False}}, "propertyNames"),
     ("json", {"json": {"type": "object", "dependentRequired": {"a": ["b"]}}}, "dependentRequired"),
     ("json", {"json": {"$schema": DRAFT7, "type": "object", "dependencies": {"a": ["b"]}}}, "dependencies"),
     ("json", {"json": {"type": "object", "unevaluatedProperties": False}}, "unevaluatedProperties"),
@@ -482,7 +559,7 @@ def test_mask_refuses_another_row(dtype_shape: tuple[Any, int], small: Case) -> 
 @pytest.mark.parametrize(
     "constraint",
     [
-        {"json": {"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(6000)}}},
+        {"json": {"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(4000)}}},
         {"json": {"allOf": [{"anyOf": [{"type": "string", "minLength": i}, {"maxLength": i}]} for i in range(25)]}},
         {"json": {"allOf": [{"type": "integer", "multipleOf": p} for p in (9967, 9973)]}},
         {"json": {"patternProperties": {f"^(a|b)*a(a|b){{{i}}}$": {} for i in range(40)}}},
@@ -497,6 +574,93 @@ def test_bombs_are_refused_in_time(constraint: dict[str, Any], small: Case, monk
     with pytest.raises(GuideError):
         small.compile(**constraint)
     assert time.perf_counter() - start < 2.5
+
+
+NAMES = [f"p{k}" for k in range(1, 23)]
+SEARCHED = {name: {"type": "string", "pattern": f"(a.{{{k}}}b)"} for k, name in enumerate(NAMES)}
+"""Patterns that may begin anywhere in a string: a step of all of them may begin any set of them."""
+PATTERNS = [*SEARCHED.values()]
+CLOSED = {"type": "object", "additionalProperties": False}
+TOKENS = [f"/.*a.{{{k}}}b.*/" for k in range(len(NAMES))]
+
+
+def chained(links: list[dict[str, Any]]) -> dict[str, Any]:
+    definitions = {f"a{i}": {**link, "$ref": f"#/$defs/a{i + 1}"} for i, link in enumerate(links)}
+    return {"$ref": "#/$defs/a0", "$defs": {**definitions, f"a{len(links)}": {}}}
+
+
+def anchored() -> dict[str, Any]:
+    definitions = {name: {**pattern, "$anchor": name} for name, pattern in SEARCHED.items()}
+    return {"allOf": [{"$ref": f"#{name}"} for name in NAMES], "$defs": definitions}
+
+
+def going_round() -> dict[str, Any]:
+    """Definitions in pairs, each leading to the other: those that hold at once have no pattern but where they lead."""
+    to = {name: {"$ref": f"#/$defs/{name}"} for name in [*NAMES, *(f"{name}b" for name in NAMES)]}
+    pairs = {name: {"properties": {"s": pattern, name: to[f"{name}b"]}} for name, pattern in SEARCHED.items()}
+    pairs |= {f"{name}b": {"properties": {"c": to[name]}} for name in NAMES}
+    places = {
+        "a": {"properties": {name: to[name] for name in NAMES}},
+        "z": {"allOf": [to[f"{name}b"] for name in NAMES]},
+    }
+    return {"type": "object", "properties": places, "$defs": pairs}
+
+
+def keys(n: int) -> dict[str, Any]:
+    return {f"k{i}": {} for i in range(n)}
+
+
+def wide(end: str) -> str:
+    classes = itertools.islice(itertools.combinations(string.ascii_letters + string.digits, 3), 8000)
+    return "(" + "|".join(f"[{''.join(letters)}]{end}{i}" for i, letters in enumerate(classes)) + ")"
+
+
+TOO_WIDE: list[dict[str, Any]] = [
+    {"json": {"allOf": PATTERNS}},
+    {"json": {"allOf": [{"anyOf": [pattern, {"type": "null"}]} for pattern in PATTERNS]}},
+    {"json": {"allOf": [{"properties": {"a": pattern}} for pattern in PATTERNS]}},
+    {"json": {"allOf": [{"additionalProperties": pattern} for pattern in PATTERNS]}},
+    {"json": {"allOf": [{"items": pattern} for pattern in PATTERNS]}},
+    {"json": {"allOf": [{"prefixItems": [pattern]} for pattern in PATTERNS]}},
+    {"json": {"allOf": [{"patternProperties": {"^a": pattern}} for pattern in PATTERNS]}},
+    {"json": chained(PATTERNS)},
+    {"json": chained([{"properties": {"a": pattern}} for pattern in PATTERNS])},
+    {"json": anchored()},
+    {"json": going_round()},
+    {"json": {"allOf": [{"anyOf": PATTERNS}, {"anyOf": [{"minLength": i} for i in range(2000)]}]}},
+    {"json": {"type": "object", "patternProperties": {wide("x"): {}, wide("y"): {}}}},
+    {"json": {**CLOSED, "properties": keys(1000), "minProperties": 1}},
+    {"json": {"allOf": [{**CLOSED, "properties": keys(2000), "required": [*keys(1000)]}, {"maxProperties": 1001}]}},
+    {"json": {"type": "object", "required": [*keys(12_000)]}},
+    {"json": {"const": keys(12_000)}},
+    {"grammar": f"start: %json {json.dumps({'allOf': PATTERNS})}"},
+    {"grammar": "start: A\nA: " + " & ".join(TOKENS)},
+    {"grammar": "start: A\nA: /[ab]{40}c/ & ~" + " & ~".join(TOKENS)},
+    {"grammar": "start: A0\nA22: /.*/\n" + "".join(f"A{k}: A{k + 1} & {token}\n" for k, token in enumerate(TOKENS))},
+    {"grammar": "%ignore " + " & ".join(TOKENS) + '\nstart: "a"'},
+]
+
+
+@pytest.mark.parametrize("constraint", TOO_WIDE)
+def test_what_is_too_wide_together_is_refused_before_it_is_compiled(constraint: dict[str, Any], small: Case) -> None:
+    """A compilation that has begun cannot be ended: most of these would take minutes, and all memory."""
+    before = threading.enumerate()
+    with pytest.raises(GuideError, match=r"at once|properties") as caught:
+        small.compile(**constraint)
+    assert [caught.value.field] == [*constraint]
+    assert not set(threading.enumerate()) - set(before)
+
+
+def test_references_that_lead_everywhere_take_no_time(small: Case) -> None:
+    """Each schema is looked at a few times, by however many ways it is reached."""
+    all_to_all = {str(i): {"anyOf": [{"$ref": f"#/$defs/{j}"} for j in range(60)], "pattern": "^a"} for i in range(60)}
+    doubling: dict[str, Any] = {str(i): {"allOf": [{"$ref": f"#/$defs/{i + 1}"}] * 2} for i in range(180)}
+    doubling["180"] = {"type": "string", "pattern": "a"}
+    for definitions in (all_to_all, doubling):
+        start = time.process_time()
+        with pytest.raises(GuideError, match=r"at once|one of its own"):
+            small.compile(json={"$ref": "#/$defs/0", "$defs": definitions})
+        assert time.process_time() - start < 2
 
 
 DEEP = """

@@ -226,6 +226,10 @@ def test_a_link_stays_and_leads_to_what_is_new(there: bool, tmp_path: Path) -> N
     assert (tmp_path / "link").is_symlink()
     assert target.read_bytes() == b"new"
     assert [entry.name for entry in target.parent.iterdir()] == ["model"]
+    (tmp_path / "to nowhere").symlink_to("gone/model")
+    told = f"the folder {tmp_path / 'gone'} is not there"
+    with pytest.raises(WriteError, match=told), new_file(tmp_path / "to nowhere", 3):
+        pass
     (tmp_path / "to folder").symlink_to("elsewhere/folder")
     with new_folder(tmp_path / "to folder", 1) as folder:
         (folder / "x").write_text("x")

@@ -268,6 +268,7 @@ def test_another_swiglu_is_refused_by_name(tmp_path: Path, changes: dict[str, An
         ({}, ""),
         ({"quant_method": "fp8", "weight_block_size": [128, 128]}, ""),
         ({"quant_method": "fbgemm_fp8"}, ""),
+        ({"quant_method": "compressed-tensors", "format": "dense"}, ""),
         ({"quant_method": "modelopt", "quant_algo": "FP8"}, ""),
         ({"quant_method": "compressed-tensors", "format": "float-quantized", "transform_config": {}}, ""),
     ],

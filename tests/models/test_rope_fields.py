@@ -17,6 +17,7 @@ from transformers import GptOssConfig, LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from gristmill import LLM
+from gristmill.formats.checkpoint import ModelFormatError
 from gristmill.formats.open import open_checkpoint
 from gristmill.models.fields import LIMIT_CONTEXT
 from gristmill.models.hyperparameters import read_config
@@ -124,6 +125,21 @@ def test_the_context_that_a_scaling_is_for(scaling: dict[str, Any] | None, conte
     assert config_of({**HF, "rope_scaling": scaling}).max_context == context
     if scaling is not None:
         assert config_of({**HF, "rope_parameters": {**scaling, "rope_theta": 1e4}}).max_context == context
+
+
+def test_what_people_add_counts() -> None:
+    """As in transformers, where both are there; the base is of either."""
+    added = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096}
+    there = {"rope_type": "default", "rope_theta": 1e6}
+    both = {**HF, "rope_scaling": added, "rope_parameters": there}
+    assert config_of(both) == config_of({**HF, "rope_scaling": added, "rope_theta": 1e6})
+    assert config_of(both) != config_of({**HF, "rope_parameters": there})
+
+
+def test_a_scale_that_is_not_computed_is_refused(tmp_path: Path) -> None:
+    yarn = {"scaling.type": "yarn", "scaling.factor": 4.0, "scaling.yarn_log_multiplier": 1.0}
+    with pytest.raises(ModelFormatError, match=r"rope\.scaling\.yarn_log_multiplier"):
+        config_of_gguf(tmp_path / "a.gguf", yarn)
 
 
 def test_the_context_of_gguf(tmp_path: Path) -> None:

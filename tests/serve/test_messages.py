@@ -120,6 +120,15 @@ def test_hints_ask_for_nothing(says) -> None:
         assert requests[-1].prompt_ids == requests[0].prompt_ids
         counted = {name: value for name, value in {**ASK, **tools, **hint}.items() if name != "max_tokens"}
         assert server.http.post("/v1/messages/count_tokens", json=counted).status_code == 200
+    function = {
+        "name": WEATHER["name"],
+        "description": WEATHER.get("description"),
+        "parameters": WEATHER["input_schema"],
+    }
+    as_chat = {"tools": [{"type": "function", "function": {k: v for k, v in function.items() if v is not None}}]}
+    plain = {"messages": ASK["messages"], "max_tokens": 4, "chat_template_kwargs": {"enable_thinking": False}}
+    assert server.http.post("/v1/chat/completions", json={**plain, **as_chat}).status_code == 200
+    assert requests[-1].prompt_ids == requests[0].prompt_ids  # both APIs say the same to the model
     strict = {"tools": [{**WEATHER, "strict": True}]}
     assert server.http.post("/v1/messages", json={**ASK, **strict}).status_code == 200
     assert requests[-1].params.structured_outputs is not None  # calls keep to their schema

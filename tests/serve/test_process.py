@@ -222,6 +222,7 @@ def test_others_are_not_served_without_a_key(model_path: Path) -> None:
         (("--insecure", "--api-key", "key "), "--api-key"),
         (("--insecure", "--allowed-host", "https://a.example"), "--allowed-host"),
         (("--api-key", "key", "--allowed-host", "a.example:8000"), "--allowed-host"),
+        (("--api-key", "key", "--allowed-host", "a.example b.example"), "--allowed-host"),
     ],
 )
 def test_a_key_that_is_none_and_a_name_that_is_none_are_refused(

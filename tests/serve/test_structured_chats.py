@@ -136,6 +136,21 @@ def test_strict_tools_are_kept_to_where_an_answer_may_do_without(served: tuple[s
     assert seen & {"stop", "length"}
 
 
+@pytest.mark.parametrize("choice", ["auto", "required", {"type": "function", "function": {"name": "weather"}}])
+def test_a_tool_whose_schema_cannot_be_kept_is_named(served: tuple[str, Running], choice: Any) -> None:
+    name, running = served
+    if name == "r1":
+        pytest.skip("its template has no tools")
+    other = {"type": "function", "function": {"name": "time", "strict": True}}
+    wrong = {"name": "weather", "strict": True, "parameters": {**WEATHER, "not": {"required": ["a"]}}}
+    asked = {"messages": MESSAGES, "tools": [other, {"type": "function", "function": wrong}], "tool_choice": choice}
+    refused = running.http.post("/v1/chat/completions", json=asked)
+    assert refused.status_code == 400
+    error = refused.json()["error"]
+    assert error["param"] == "tools[1].function.parameters"
+    assert error["message"] == 'tools[1].function.parameters: Unimplemented keys: ["not"]'
+
+
 def test_a_forced_call_goes_before(served: tuple[str, Running]) -> None:
     if served[0] == "r1":
         pytest.skip("its template has no tools")

@@ -57,7 +57,7 @@ class _Asked:
 @click.command(epilog=_EXAMPLES)
 @options.option("-m", "--model", help="model file or folder to serve; with --base-url the name of a model there")
 @options.option("--base-url", help="a server that runs already: http://host:port")
-@options.option("--api-key", help="the server's key; better in GRISTMILL_API_KEY, which other users do not see")
+@options.api_key
 @options.option(
     "--backend",
     type=click.Choice(["openai", "openai-chat"]),

@@ -85,7 +85,7 @@ def _settings(command: F) -> F:
     "[default: the story model that comes along]",
 )
 @options.option("--base-url", help="a server that speaks OpenAI's API: http://host:port, or with its path as /v1")
-@options.option("--api-key", help="the server's key; better in GRISTMILL_API_KEY, which other users do not see")
+@options.api_key
 @options.option("--system", help="system message")
 @options.chat_template
 @options.option("--plain/--no-plain", default=None, help="continue texts [default: where there is no chat template]")

@@ -33,6 +33,16 @@ def option(*names: str, **settings: Any) -> Callable[[F], F]:
     return click.option(*names, envvar=variable, show_default=True, **settings)
 
 
+def _only_key(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """A server may take several, a line each; whoever asks it shows one."""
+    if value is not None and len(value.split()) != 1:
+        raise click.BadParameter("is no key: give one, without white space")
+    return value
+
+
+api_key = option(
+    "--api-key", callback=_only_key, help="the server's key; better in GRISTMILL_API_KEY, which other users do not see"
+)
 model = click.option(
     "-m",
     "--model",

@@ -98,7 +98,7 @@ _FLAGS: Final[Mapping[str, str]] = {
 }
 """What sets the fields that errors name."""
 
-_FIELD = re.compile(rf"\b({'|'.join(sorted(map(re.escape, _FLAGS), reverse=True))})\b")
+_FIELD = re.compile(rf"(?<![\w/.-])({'|'.join(sorted(map(re.escape, _FLAGS), reverse=True))})(?![\w/.-])")
 
 
 def sampling(command: F) -> F:

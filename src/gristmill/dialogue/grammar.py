@@ -22,6 +22,8 @@ _OPENINGS = {
 """Of calls, where answers may begin with a thought in tags."""
 _HARMONY = harmony.TEXTS
 _LINE = "\n"
+_PLACE = re.compile(r"\bat ([0-9]{1,6})\([0-9]+\): (.*?)(?: [0-9]+ \| |$)", re.DOTALL)
+_RULE_OF_TOOL = re.compile(r"(?:args|ARGS|call)_([0-9]{1,6})")
 _SPACE = r"[ \t\r\n]*"
 _NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
 
@@ -79,6 +81,16 @@ def answer_grammar(
         return answer
     ends = "calls | @answer" if wanted else "@answer"
     return replace(answer, frame=Frame(writer.write(kind, ends), _not_answer(kind, bool(wanted), thought)))
+
+
+def faulty_tool(grammar: str, reason: str) -> tuple[int, str] | None:
+    """Of what llguidance says of a grammar that was made here: which of its tools has the schema that is wrong, and
+    what is wrong with it. None: something else is."""
+    if not (said := _PLACE.search(reason)):
+        return None
+    line = grammar.split("\n")[int(said[1]) - 1 :][:1]
+    rule = _RULE_OF_TOOL.match("".join(line))
+    return (int(rule[1]), said[2].removeprefix("failed to compile JSON schema: ")) if rule else None
 
 
 def _not_answer(kind: Kind, calls: bool, thought: Thought) -> str | None:
@@ -176,6 +188,8 @@ class _Writer:
         heads = [_quote(f"commentary to=functions.{tool.name} ") for tool in self._tools]
         calls = " | ".join(f'{head} {constrain} "json" {message} args_{i}' for i, head in enumerate(heads))
         thought = f'{channel} "analysis" {message} TEXT {end} {start} "assistant"'
+        if "@text" in ends:  # a preamble, which goes before calls
+            thought += f' | {channel} "commentary" {message} TEXT {end} {start} "assistant"'
         ends = ends.replace("@answer", f'"final" {message} @answer').replace("@text", f'"final" {message} TEXT')
         rules = [f"start: thought* {channel} ({ends})", f"thought: {thought}", "TEXT: /(?s:.*)/"]
         return [*rules, f"calls: {calls}", *self._arguments()] if self._tools else rules

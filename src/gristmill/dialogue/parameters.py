@@ -4,34 +4,70 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
+from urllib.parse import unquote
 
 _LONGEST_LITERAL: Final = 65536  # characters of what may be Python's notation and is no JSON
 MOST_NESTED: Final = 16  # schemas of a parameter in one another
-_NOTHING: Final[Mapping[str, Any]] = {}
+NOTHING: Final[Mapping[str, Any]] = {}  # a schema that allows any value
+_INDEX: Final = re.compile("[0-9]{1,9}")
 _NULL: Final = (None, "null")
 _SPELLED: Final = {"true": (True, "boolean"), "false": (False, "boolean"), "null": _NULL, "none": _NULL}
 
 
+def objects_of(parameters: Mapping[str, Any] | None) -> Iterator[Mapping[str, Any]]:
+    """What all parameters satisfy together: the schema at the root, those that it joins, that to which it refers."""
+    pending: list[Any] = [parameters]
+    seen: set[int] = set()
+    while pending:
+        schema = pending.pop()
+        if not isinstance(schema, Mapping) or id(schema) in seen:
+            continue
+        seen.add(id(schema))
+        yield schema
+        if "$ref" in schema:
+            pending.append(target_of(schema["$ref"], parameters))
+        if isinstance(parts := schema.get("allOf"), Sequence):
+            pending += reversed(parts)
+
+
 def schema_of(parameters: Mapping[str, Any] | None, name: str) -> Any:
-    """The schema of a parameter; {} where there is none."""
-    properties = (parameters or {}).get("properties")
-    return properties.get(name, {}) if isinstance(properties, Mapping) else {}
+    """The schema of a parameter, by its name or as one of the others; {} where there is none."""
+    objects = list(objects_of(parameters))
+    for schema in objects:
+        if isinstance(properties := schema.get("properties"), Mapping) and name in properties:
+            return properties[name]
+    others = (schema.get("additionalProperties") for schema in objects)
+    return next((other for other in others if isinstance(other, Mapping)), NOTHING)
 
 
-def resolved(schema: Any, root: Mapping[str, Any] | None) -> Any:
+def target_of(reference: Any, root: Mapping[str, Any] | None) -> Any:
+    """What a pointer into `root` leads to; None where that is nothing."""
+    if not isinstance(reference, str) or (reference != "#" and not reference.startswith("#/")):
+        return None
+    found: Any = root
+    for part in unquote(reference).split("/")[1:]:
+        part = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(found, Mapping):
+            found = found.get(part)
+        elif isinstance(found, Sequence) and _INDEX.fullmatch(part) and int(part) < len(found):
+            found = found[int(part)]
+        else:
+            return None
+    return found
+
+
+def resolved(schema: Any, root: Mapping[str, Any] | None) -> Mapping[str, Any]:
     """The schema that a reference into `root` stands for; {} where it leads nowhere."""
-    seen: set[str] = set()
-    while isinstance(schema, Mapping) and isinstance(reference := schema.get("$ref"), str):
-        if reference in seen or not reference.startswith("#"):
-            return _NOTHING
-        seen.add(reference)
-        schema = root
-        for part in reference[1:].split("/")[1:]:
-            part = part.replace("~1", "/").replace("~0", "~")
-            schema = schema.get(part) if isinstance(schema, Mapping) else None
-    return schema if isinstance(schema, Mapping) else _NOTHING
+    seen: set[int] = set()
+    while isinstance(schema, Mapping) and isinstance(schema.get("$ref"), str):
+        if id(schema) in seen:
+            return NOTHING
+        seen.add(id(schema))
+        schema = target_of(schema["$ref"], root)
+    return schema if isinstance(schema, Mapping) else NOTHING
 
 
 def types_of(schema: Any, root: Mapping[str, Any] | None) -> frozenset[str]:
@@ -48,9 +84,9 @@ def _types(schema: Any, root: Mapping[str, Any] | None, seen: set[int], depth: i
     if isinstance(declared, Sequence):
         return frozenset(name for name in declared if isinstance(name, str))
     if isinstance(values := schema.get("enum"), Sequence):
-        return frozenset(map(_type_of, values))
+        return frozenset(map(type_of, values))
     if "const" in schema:
-        return frozenset([_type_of(schema["const"])])
+        return frozenset([type_of(schema["const"])])
     for key in ("anyOf", "oneOf", "allOf"):
         if depth and isinstance(parts := schema.get(key), Sequence):
             others = (resolved(part, root) for part in parts)
@@ -82,7 +118,7 @@ def json_of(text: str, types: frozenset[str]) -> str:
         value, written = _literal(bare)
     if isinstance(value, str) and types <= {"object", "array"} and (inner := _literal(value))[1]:
         value, written = inner
-    if written and ("string" not in types or _is_of(value, types)):
+    if written and ("string" not in types or is_of(value, types)):
         return written
     return quote(text)
 
@@ -112,7 +148,7 @@ def _refuse(constant: str) -> None:
     raise ValueError(constant)
 
 
-def _type_of(value: Any) -> str:
+def type_of(value: Any) -> str:
     match value:
         case bool():
             return "boolean"
@@ -130,7 +166,7 @@ def _type_of(value: Any) -> str:
             return "array"
 
 
-def _is_of(value: Any, types: frozenset[str]) -> bool:
-    name = _type_of(value)
+def is_of(value: Any, types: frozenset[str]) -> bool:
+    name = type_of(value)
     whole = isinstance(value, float) and value.is_integer()
     return name in types or (name == "integer" and "number" in types) or (whole and "integer" in types)

@@ -28,6 +28,7 @@ PARAMETER: Final = "<parameter="
 END_PARAMETER: Final = "</parameter>"
 LINE: Final = "\n"
 _GAP: Final = re.compile(r"[ \t\r\n]{0,64}")
+_QUOTES: Final = re.compile(r'\\.|\\|"', re.DOTALL)
 
 _Read = tuple[State | None, int]
 """None: another step goes on."""
@@ -37,7 +38,8 @@ class Qwen3CoderSyntax:
     """See `Syntax`. The outer tags may be missing, and a parameter's closing tag where the call ends after it.
 
     A line end after a parameter's opening tag and one before its closing tag are not its own. A closing tag ends it
-    only where what can follow does: in a text that speaks of such tags they are text.
+    only where what can follow does: in a text that speaks of such tags they are text. So is one in a string of a list
+    or an object, where no line can end.
     """
 
     openings = (OPEN, FUNCTION)
@@ -60,6 +62,9 @@ class Qwen3CoderSyntax:
         self._n_keys = 0
         self._types: frozenset[str] = frozenset()
         self._value: list[str] = []
+        self._bracket = ""  # the value's first character
+        self._in_string = False
+        self._escape = ""  # a backslash at the end of the value
 
     @property
     def tags(self) -> Set[str]:
@@ -133,6 +138,7 @@ class Qwen3CoderSyntax:
         self._answer.arguments(f"{', ' if self._n_keys else '{'}{quote(key)}: {opening}")
         self._n_keys += 1
         self._value.clear()
+        self._bracket, self._in_string, self._escape = "", False, ""
         self._step = self._begin_value
         return None, end + 1
 
@@ -148,6 +154,10 @@ class Qwen3CoderSyntax:
             self._add(text[at:end])
             if not mark:
                 return State.READING, end
+            if self._in_string and not mark.startswith(LINE):
+                self._add(mark)
+                at = end + len(mark)
+                continue
             gap = _GAP.match(text, end + len(mark))
             assert gap is not None
             after = self._next if mark.endswith(END_PARAMETER) else self._last
@@ -164,8 +174,13 @@ class Qwen3CoderSyntax:
         """More of a parameter's value."""
         if is_text(self._types):
             self._answer.arguments(quote(text)[1:-1])
-        else:
-            self._value.append(text)
+            return
+        self._value.append(text)
+        self._bracket = self._bracket or text.lstrip()[:1]
+        if self._bracket in ("[", "{"):
+            marks = _QUOTES.findall(self._escape + text)
+            self._in_string ^= bool(marks.count('"') % 2)
+            self._escape = "\\" if marks[-1:] == ["\\"] else ""
 
     def _between(self, text: str, at: int) -> _Read:
         """After a call."""

@@ -78,7 +78,7 @@ def _part_of(place: Path) -> Path:
 
 def _check_space(path: Path, place: Path, n_bytes: int) -> None:
     if not place.parent.is_dir():
-        raise WriteError(f"{path}: the folder {path.parent} is not there; make it first")
+        raise WriteError(f"{path}: the folder {place.parent} is not there; make it first")
     free = shutil.disk_usage(place.parent).free
     if n_bytes > free:
         raise WriteError(f"{path}: needs {n_bytes} bytes, its disk has {free} left; free some or write elsewhere")

@@ -1,4 +1,4 @@
-"""From each format's metadata to one ModelConfig. It reads numbers only, never a tensor's values."""
+"""From each format's metadata to one ModelConfig. Of tensors it reads shapes, and divisors of rotation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _QUANTIZED: Final[Mapping[str, tuple[str, tuple[str, ...]] | None]] = {
     "fp8": None,
     "fbgemm_fp8": None,
     "mxfp4": None,
-    "compressed-tensors": ("format", ("float-quantized", "naive-quantized")),
+    "compressed-tensors": ("format", ("float-quantized", "naive-quantized", "dense")),
     "modelopt": ("quant_algo", ("FP8", "FP8_PER_CHANNEL_PER_TOKEN")),
 }
 """Each quant_method that the readers of safetensors know, with what else it must say if it says anything."""

@@ -145,12 +145,15 @@ def _hugging_face(checkpoint: Checkpoint, arch: str, head_dim: int) -> Rope:
 
 
 def _hf_values(f: Fields, arch: str) -> Mapping[str, Any]:
-    values: dict[str, Any] = {}
+    """Where both are there rope_scaling counts, as in transformers: people add it."""
+    said: dict[str, Mapping[str, Any]] = {}
     for name in ("rope_scaling", "rope_parameters"):
         given = f.raw(name)
         if given is not None and not isinstance(given, Mapping):
             raise f.error(name, f"is {shown(given)}, must be an object")
-        values.update(given or {})
+        said[name] = given or {}
+    theta = {"rope_theta": said["rope_parameters"]["rope_theta"]} if "rope_theta" in said["rope_parameters"] else {}
+    values = {**theta, **said["rope_scaling"]} if said["rope_scaling"] else said["rope_parameters"]
     return values or (_GPT_OSS if arch == "gpt-oss" else {})
 
 
@@ -168,6 +171,8 @@ def _gguf(checkpoint: Checkpoint, arch: str, head_dim: int) -> Rope:
     kind = f.text("rope.scaling.type", "linear")
     if kind not in ("none", "linear", "yarn"):
         raise f.unsupported("rope.scaling.type")
+    if kind == "yarn" and f.float("rope.scaling.yarn_log_multiplier", 0.0, low=0.0):
+        raise f.unsupported("rope.scaling.yarn_log_multiplier")
     theta = _theta(f, "rope.freq_base", kind, _THETA)
     scale, divisors = f.float("rope.scaling.attn_factor", 1.0), _divisors(checkpoint, head_dim)
     factor = 1.0 if kind == "none" else _gguf_factor(f, kind)

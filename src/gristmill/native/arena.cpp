@@ -63,7 +63,7 @@ void Arena::stop_filling() {
   fill_to_ = 0;
   if (!filler_.joinable()) return;
   if (home_.here()) filler_.join();
-  else filler_.detach();
+  else static_cast<void>(new std::thread(std::move(filler_)));  // as ThreadPool's
 }
 
 Arena::Piece Arena::allocate(size_t bytes) {

@@ -340,7 +340,7 @@ void place(const Due& due, bool shorter, Arena& arena, const Kernels& kernels, s
   if (!m.data || !shorter) {
     Matrix placed = m;
     placed.pack = shorter ? kept_as(weight, kernels) : pack_of(weight);
-    Arena::Piece piece = arena.allocate(placed.total_bytes());  // where it throws, all is as before
+    Arena::Piece piece = arena.allocate(placed.total_bytes());  // where it throws, nothing was laid
     placed.data = piece.data;
     m = placed, due.weight->memory = std::move(piece.memory);
   }

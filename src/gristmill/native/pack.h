@@ -63,7 +63,7 @@ PackedMatrix unpacked(std::shared_ptr<SourceWeight> weight, const Kernels& kerne
 bool may_wait(const SourceWeight& weight);
 
 // Of a weight of float16 that is to be kept as bfloat16 if it loses nothing by that: whether it does, as far as some of its
-// rows show where there is one matrix, otherwise all of them. The second, of a guess that was wrong, reads all of it.
+// rows show where there is one matrix, otherwise all of them. The second reads all of it, and forgets how it was laid.
 void guess_widened(SourceWeight& weight, ThreadPool& pool, const Kernels& kernels);
 void find_widened(PackedMatrix& weight, ThreadPool& pool, const Kernels& kernels);
 

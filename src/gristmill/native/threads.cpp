@@ -86,8 +86,9 @@ ThreadPool::~ThreadPool() {
   if (home_.here()) {
     end();
   } else {
-    for (auto& worker : workers_) worker.detach();
-    static_cast<void>(bed_.release());  // those who sleep in it are elsewhere: it would wait for them
+    // The threads are elsewhere, and what stood for them may by now stand for others: all of it is left as it is.
+    static_cast<void>(new std::vector<std::thread>(std::move(workers_)));
+    static_cast<void>(bed_.release());
   }
 }
 

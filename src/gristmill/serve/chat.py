@@ -17,7 +17,7 @@ from gristmill.serve.service import Answering
 from gristmill.serve.shapes import chat_logprobs, new_id, usage_of
 from gristmill.serve.sse import DONE, Chunks, data
 from gristmill.serve.turn import ChatTurn, Reading, Step, Usage, copies
-from gristmill.types import Request, SamplingParams
+from gristmill.types import Request, SamplingParams, StructuredOutputsParams
 
 _CONTENT: Final = b'{"index":%d,"delta":{"content":%s},"logprobs":null,"finish_reason":null}'
 
@@ -111,17 +111,25 @@ async def start_chat(host: Host, request: ChatRequest) -> ChatCall:
     n_top, most = request.n_top, request.most_tokens
     guided = request.guided()
     texts, constrained, stops = host.texts, guided is not None, request.stops
-    prompt = await texts.run(lambda: texts.prompt(request))
+
+    def prepare() -> tuple[ChatPrompt, StructuredOutputsParams | None]:
+        prompt = texts.prompt(request)
+        return prompt, texts.constrain(prompt, guided)
+
+    prompt, wanted = await texts.run(prepare)
     texts.check_length(len(prompt.ids), most, "messages")
     if stops and prompt.tool_choice.mode in (ChoiceMode.REQUIRED, ChoiceMode.NAMED):
         raise refuse("stop", "cannot be kept where a call is forced; leave one out")
     defaults = host.defaults.thinking if prompt.thinks else host.defaults.unthinking
-    params = request.params(defaults, most, n_top, texts.constrain(prompt, guided))
+    params = request.params(defaults, most, n_top, wanted)
     submitted = Request(prompt.ids, params, request.priority, request.cache_salt)
     readers = [texts.reader(prompt, stops, request.min_tokens, constrained=constrained) for _ in range(request.n)]
     turns = [ChatTurn(reader, texts.tokenizer, stops) for reader in readers]
     meter = Meter(host.metrics, request.n)
-    answering = await host.service.start(copies(submitted, request.n))
+    try:
+        answering = await host.service.start(copies(submitted, request.n))
+    except ApiError as error:
+        raise texts.about_tools(error, prompt, wanted) from None
     meter.prompt(len(prompt.ids))
     usage, created = Usage(len(prompt.ids)), int(time.time())
     reading, name = Reading(answering, turns, usage, meter, len(turns)), new_id("chatcmpl-")

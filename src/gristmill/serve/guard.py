@@ -41,7 +41,8 @@ class Access:
         if any(not key or key != key.strip() for key in self.api_keys):
             raise ValueError("--api-key: a key is empty or has white space at its ends; give another")
         for name in self.allowed_hosts:
-            if _name_of(name) != name.strip("[]").lower().removesuffix("."):
+            plain = name.isascii() and not any(c.isspace() for c in name)
+            if not plain or _name_of(name) != name.strip("[]").lower().removesuffix("."):
                 raise ValueError(f"--allowed-host: {name!r:.80} is no name; leave out scheme and port, put IPv6 in []")
 
 

@@ -132,7 +132,8 @@ class OpenCalls:
     @property
     def n_free(self) -> int:
         """As Service.n_free."""
-        return min(self._capacity - self.n, max(1, self._capacity // 2))
+        free = self._capacity - self.n
+        return min(free, max(1, free // 2))
 
     async def room(self) -> None:
         """Until one may be added."""

@@ -115,8 +115,6 @@ _REFUSED_IN_TOOLS: Final[dict[str, tuple[Any, ...]]] = {
     "input_examples": ([],),
 }
 
-_SAME_IN_FUNCTIONS: Final = ("name", "description", "strict")
-
 _BLOCKS: Final = {
     "text": {"text"},
     "tool_use": {"id", "name", "input"},
@@ -214,10 +212,11 @@ def _tools(request: CountRequest) -> dict[str, Any]:
         if tool.get("type", "custom") != "custom":
             raise unsupported(f"tools[{i}].type", f"{tool['type']!r:.40} is not supported; only 'custom' is")
         tool = take_neutral(tool, _REFUSED_IN_TOOLS, f"tools[{i}].")
-        for name in sorted(set(tool) - {"type", "cache_control", "input_schema", *_SAME_IN_FUNCTIONS}):
+        for name in sorted(set(tool) - {"type", "name", "description", "input_schema", "cache_control", "strict"}):
             raise unsupported(f"tools[{i}].{name:.80}")
-        function = {"parameters": tool.get("input_schema")}
-        function |= {name: tool[name] for name in _SAME_IN_FUNCTIONS if name in tool}
+        function: dict[str, Any] = {name: tool[name] for name in ("name", "description") if name in tool}
+        function |= {"parameters": tool.get("input_schema")}  # in the order that models know
+        function |= {"strict": tool["strict"]} if "strict" in tool else {}
         tools.append({"type": "function", "function": function})
     choice = request.tool_choice
     if choice is None:

@@ -80,8 +80,8 @@ class Service(Protocol):
 
     @property
     def n_free(self) -> int:
-        """Requests that one of several slices of a call may have now: at most half of all that may be open, so that
-        others find room meanwhile."""
+        """Requests that one of several slices of a call may have now: half of what is free, so that others find room
+        meanwhile."""
         ...
 
     async def room(self) -> None:

@@ -11,6 +11,7 @@ from datetime import date
 from typing import Any, TypeVar
 
 from gristmill.dialogue.format import ChatFormat, ChatPrompt
+from gristmill.dialogue.grammar import faulty_tool
 from gristmill.dialogue.harmony_chat import chat_messages
 from gristmill.dialogue.harmony_render import ResponseFormat, render
 from gristmill.dialogue.reader import DialogueReader
@@ -92,6 +93,16 @@ class Texts:
             raise unsupported("structured_outputs.grammar", "cannot be kept together with tools; leave one out")
         return self._format.constrain(prompt, answer)
 
+    def about_tools(self, error: ApiError, prompt: ChatPrompt, wanted: StructuredOutputsParams | None) -> ApiError:
+        """What the engine says of `wanted`, which is of `constrain`, as it is about a tool, if it is."""
+        grammar = wanted.grammar if wanted is not None else None
+        found = faulty_tool(grammar, str(error)) if grammar is not None else None
+        if found is None:
+            return error
+        name = prompt.tool_choice.name
+        index = [i for i, tool in enumerate(prompt.tools) if name in (None, tool.name)][found[0]]
+        return refuse(f"tools[{index}].function.parameters", found[1], "invalid_schema")
+
     def _render(self, chat: Conversation, tools: tuple[Tool, ...]) -> Parts:
         messages = [message.plain() for message in chat.messages]
         self.check_bytes(sum(len(m["content"].encode()) for m in messages if "content" in m), "messages")
@@ -101,9 +112,6 @@ class Texts:
         if template is None:
             raise ApiError(400, self._no_template, param="messages", code="no_chat_template")
         known = self.template_words
-        for message in messages:
-            if message["role"] == "developer" and "developer" not in known:
-                message["role"] = "system"
         given = list(map(_for_template, chat.tools or ())) if tools else None
         return template.render(
             messages,

@@ -24,7 +24,8 @@ MAX_INPUT_DEPTH: Final = 64
 MAX_INPUT_VALUES: Final = 1 << 18
 # A role of these names is as good as the template's own text: templates build tokens such as <|user|> from it.
 _ROLES = frozenset(["system", "developer", "user", "assistant", "tool", "function", "ipython", "model", "observation"])
-_QUOTED_WORD = re.compile(r"['\"]([\w-]+)['\"]")
+_EVERYWHERE = frozenset(["system", "user", "assistant", "tool"])
+_WORD = re.compile(r"\w+")
 _REASONING = ("reasoning_content", "thinking", "reasoning")
 # Of an assistant's message that has calls and no text, templates want the content that they ask for: none, or text.
 _LOOKS_FOR_NONE = re.compile(r"\bcontent\b['\"\]]*\s+is\s+(?:not\s+)?none\b")
@@ -78,7 +79,7 @@ class ChatTemplate:
         chat_template_kwargs    what else the template asks for, such as enable_thinking or reasoning_effort
         Raises ValueError naming what is wrong with the conversation, and TemplateError (also a ValueError) for a
         template that is broken, refuses the conversation, does what templates may not, or exceeds its budget; and for
-        a role that the template does not name and no usual format has.
+        a role whose messages the template leaves out. `developer` is `system` where it does not know it.
         """
         kwargs = chat_template_kwargs or {}
         if overridden := sorted(_OWN_NAMES & set(kwargs)):
@@ -86,7 +87,8 @@ class ChatTemplate:
         copier = _Copier()
         chat = _read_messages(copier, messages)
         name = "tool_use" if tools and "tool_use" in self.named else ""
-        _check_roles(chat, self._source_of(name))
+        if "developer" not in self._source_of(name):
+            _rename(chat, "developer", "system")
         _fill_contents(chat, None if _LOOKS_FOR_NONE.search(self._source_of(name)) else "")
         variables: dict[str, Any] = {"documents": None, **copier.copy(dict(kwargs), "chat_template_kwargs")}
         variables["messages"] = chat
@@ -97,7 +99,9 @@ class ChatTemplate:
                 variables[variable] = mark(text)
         tag = _add_tag(chat) if continue_final_message else ""
         text = self._run(name, variables, copier.n_characters)
-        return _to_parts(_cut_at(text, tag) if tag else text)
+        parts = _to_parts(_cut_at(text, tag) if tag else text)
+        _check_roles(chat, "".join(part for part, _ in parts))
+        return parts
 
     def _source_of(self, name: str) -> str:
         return self.named[name] if name else self.source
@@ -230,14 +234,22 @@ def _read_messages(copier: _Copier, messages: Sequence[Mapping[str, Any]]) -> li
     return found
 
 
-def _check_roles(chat: list[dict[str, Any]], source: str) -> None:
-    """Many templates leave a message out in silence when its role is none of theirs."""
-    strange = [i for i, message in enumerate(chat) if message["role"] not in _ROLES]
-    named = frozenset(_QUOTED_WORD.findall(source) if strange else ())
-    for i in strange:
-        if chat[i]["role"] not in named:
+def _rename(chat: list[dict[str, Any]], role: str, other: str) -> None:
+    for message in chat:
+        if message["role"] == role:
+            message["role"] = mark(other)
+
+
+def _check_roles(chat: list[dict[str, Any]], rendered: str) -> None:
+    """Many templates leave a message out in silence when its role is none of theirs. Its longest word tells: what is
+    between words may be written in another way."""
+    for i, message in enumerate(chat):
+        content = message.get("content")
+        if message["role"] in _EVERYWHERE or not isinstance(content, str):
+            continue
+        if max(_WORD.findall(content), key=len, default="") not in rendered:
             raise TemplateError(
-                f"messages[{i}].role: is {chat[i]['role']!r:.40}, which the chat template does not name; "
+                f"messages[{i}].role: is {message['role']!r:.40}, which the chat template leaves out; "
                 "give user, assistant, system or tool"
             )
 

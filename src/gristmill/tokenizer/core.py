@@ -160,9 +160,9 @@ class CodecTokenizer:
         return self._codec.encode(text, False, at_start)
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = False) -> str:
-        ids = list(ids)
-        if skip_special:
-            ids = [token_id for token_id in ids if token_id not in self._special_id_set]
+        skipped = self._special_id_set if skip_special else frozenset[int]()
+        n_tokens = self.vocab_size
+        ids = [token_id for token_id in ids if token_id < n_tokens and token_id not in skipped]
         try:
             data = self._codec.decode(ids)
         except (ValueError, TypeError) as error:

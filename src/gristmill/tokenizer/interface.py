@@ -63,7 +63,8 @@ class Tokenizer(Protocol):
         ...
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = False) -> str:
-        """Text of `ids`; bytes that are not UTF-8 become U+FFFD. Raises TokenizerError for an id out of range."""
+        """Text of `ids`; bytes that are not UTF-8 become U+FFFD. Ids beyond the vocabulary, of which models may have
+        some, have none. Raises TokenizerError for a negative one."""
         ...
 
     def token_bytes(self, token_id: int) -> bytes:
