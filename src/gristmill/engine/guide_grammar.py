@@ -6,13 +6,22 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from fractions import Fraction
 from itertools import chain
 from typing import Any, Final
-from urllib.parse import unquote
 
+from gristmill.engine.guide_moves import (
+    MAX_PROPERTIES,
+    SchemaReader,
+    TooWideError,
+    as_dict,
+    as_list,
+    check_moves,
+    check_n_properties,
+    token_parts,
+)
 from gristmill.types import StructuredOutputsParams
 
 MAX_SCHEMA_BYTES: Final = 256 << 10
@@ -26,14 +35,6 @@ MAX_PATTERN_PROPERTIES: Final = 64
 """They are compared with each other, each pair as two automata."""
 MAX_MULTIPLE: Final = 10_000
 """Least common multiple of all multipleOf: an automaton has a state for each remainder."""
-MAX_MOVES: Final = 1 << 16
-"""Of one step in automata that hold at once, their own multiplied: the compiler writes them down before it counts."""
-MAX_PROPERTIES: Final = 4000
-"""Of one object: the compiler looks at each pair of them."""
-MAX_PROPERTIES_BESIDE: Final = {"minProperties": 64, "maxProperties": 256}
-"""Of an object whose properties are counted: the compiler writes all that others need down once for each."""
-MAX_JOINED: Final = 1 << 18
-"""Moves and properties of all that holds at once, in all places together."""
 
 _EXACT_INT = 1 << 53
 # Escapes a model may write in JSON strings: without \uXXXX, since a key written with it would pass for another key.
@@ -44,11 +45,6 @@ _SCHEMA_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
 _SCHEMA_MAPS = ("properties", "patternProperties", "$defs", "definitions")
 _DRAFT_4 = ("http://json-schema.org/draft-04/schema", "http://json-schema.org/draft-04/schema#")
 """Where id renames objects, a name that anything may have elsewhere."""
-_CLASS = re.compile(r"\\[^a-zA-Z]|(\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\.)", re.DOTALL)
-_INDEX = re.compile("[0-9]{1,9}")
-_LENGTH_MOVES = 2
-_FORMAT_MOVES = 8
-_MAX_ROUNDS = 16  # until what comes of references that lead back is known; a few do, but where it grows without end
 _WHITESPACE = re.compile(r"(?:[ \t\r\n\[\]()?*+|]|\\[nrt]|\\x(?:20|0[9aAdD])|\{[0-9]*(?:,[0-9]*)?\})*")
 
 
@@ -59,6 +55,14 @@ class GuideError(ValueError):
         super().__init__(f"structured_outputs.{field}: {reason}")
         self.field = field
         self.reason = reason
+
+
+@contextmanager
+def _naming(field: str) -> Iterator[None]:
+    try:
+        yield
+    except TooWideError as error:
+        raise GuideError(field, str(error)) from None
 
 
 def constraint_field(params: StructuredOutputsParams) -> str:
@@ -199,7 +203,8 @@ def check_schema(field: str, schema: object) -> None:
         raise GuideError(field, f"has {n_patterns} patternProperties; at most {MAX_PATTERN_PROPERTIES} are allowed")
     if (len(references) + 1) * deepest > MAX_SCHEMA_PATH:
         raise GuideError(field, f"has {len(references)} references and is nested {deepest} deep: simplify it")
-    _check_moves(field, _SchemaReader(field, schema, renamed=renamed).read())
+    with _naming(field):
+        check_moves(SchemaReader(schema, renamed=renamed).read())
 
 
 def _drop_idle(schema: dict[str, Any]) -> None:
@@ -214,22 +219,14 @@ def _drop_idle(schema: dict[str, Any]) -> None:
         if _allows_any_name(node.get("propertyNames")):
             del node["propertyNames"]
         pending += [node.get(key) for key in _SCHEMAS]
-        pending += chain(*(_list(node.get(key)) for key in _SCHEMA_LISTS))
-        pending += chain(*(_dict(node.get(key)).values() for key in _SCHEMA_MAPS))
+        pending += chain(*(as_list(node.get(key)) for key in _SCHEMA_LISTS))
+        pending += chain(*(as_dict(node.get(key)).values() for key in _SCHEMA_MAPS))
 
 
 def _allows_any_name(schema: object) -> bool:
     if isinstance(schema, dict):
         return schema.get("type", "string") == "string" and schema.keys() <= {"type", *_ANNOTATIONS}
     return schema is True
-
-
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _dict(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 def _walk(field: str, document: object) -> Iterator[tuple[dict[str, Any], int]]:
@@ -272,7 +269,8 @@ def _check_exact(field: str, node: dict[str, Any]) -> None:
         if isinstance(value, list):
             pending += value
         elif isinstance(value, dict):
-            _check_n_properties(field, len(value), MAX_PROPERTIES)
+            with _naming(field):
+                check_n_properties(len(value), MAX_PROPERTIES)
             pending += value.values()
         elif isinstance(value, int | float) and not isinstance(value, bool) and abs(value) > _EXACT_INT:
             raise GuideError(field, f"const or enum has the number {value}, beyond 2^53 it cannot be kept exactly")
@@ -296,235 +294,6 @@ def _check_min_properties(field: str, node: dict[str, Any]) -> None:
         raise GuideError(
             field, f"minProperties {wanted} cannot be kept with {n_required} required properties; name them in required"
         )
-
-
-def _check_n_properties(field: str, n: int, most: int) -> None:
-    if n > most:
-        others = " and ".join(f"{limit} beside {name}" for name, limit in MAX_PROPERTIES_BESIDE.items())
-        raise GuideError(
-            field, f"has an object of {n} properties; at most {MAX_PROPERTIES} are allowed, {others}: name fewer"
-        )
-
-
-class _Part:
-    """What a schema, or a token of a grammar, asks of its place and of the places within.
-
-    own       moves of its own automata
-    most      properties that may be in its place
-    together  parts that hold in its place too, all at once; groups: of each of them one part does
-    named     parts of the places within that have names; others: of those that have none; matched: of any, beside them
-    here      moves in its place; places: in those with names; elsewhere: in others; within: the most of both
-    """
-
-    def __init__(self, own: int = 1, others: Iterable[_Part] = ()) -> None:
-        self.own = min(own, MAX_MOVES)
-        self.most = MAX_PROPERTIES
-        self.together: list[_Part] = []
-        self.groups: list[list[_Part]] = []
-        self.named: dict[str, list[_Part]] = {}
-        self.others = [*others]
-        self.matched: list[_Part] = []
-        self.here = self.elsewhere = self.within = 1
-        self.places: Mapping[str, int] = {}
-        self.n_joined = 0  # moves and properties that are not those of one of its parts
-
-    def children(self) -> Iterator[_Part]:
-        return chain(self.together, *self.groups, *self.named.values(), self.others, self.matched)
-
-    def settle(self, field: str) -> bool:
-        """Find the moves from those of its parts. Whether that changed any."""
-        before = self.here, self.places, self.elsewhere, self.most
-        one_of = [min(sum(part.here for part in group), MAX_MOVES) or 1 for group in self.groups]
-        moves = [self.own, *(part.here for part in self.together), *one_of]
-        self.here = _multiply(field, moves)
-        self.n_joined = self.here if self.here > max(moves) else 0
-        self._join_places(field)
-        self.within = max([self.elsewhere, *self.places.values()])
-        self.most = min([self.most, *(part.most for part in chain(self.together, *self.groups))])
-        n_grouped = sum(max((len(part.places) for part in group), default=0) for group in self.groups)
-        _check_n_properties(field, len(self.places) + n_grouped, self.most)
-        return before != (self.here, self.places, self.elsewhere, self.most)
-
-    def _join_places(self, field: str) -> None:
-        matched = _most(self.matched)
-        own = {name: _multiply(field, [_most(parts), matched]) for name, parts in self.named.items()}
-        met: list[tuple[Mapping[str, int], int]] = [(own, max(matched, _most(self.others)))]
-        met += [(part.places, part.elsewhere) for part in self.together]
-        met += [({}, max((part.within for part in group), default=1)) for group in self.groups]
-        met = [(places, rest) for places, rest in met if places or rest > 1]
-        self.elsewhere = _multiply(field, [rest for _, rest in met])
-        if len(met) == 1:
-            self.places = met[0][0]
-            return
-        self.n_joined += sum(len(places) for places, _ in met)
-        _check_n_joined(field, self.n_joined)
-        joined: dict[str, int] = {}
-        for places, rest in met:
-            for name, moves in places.items():
-                joined[name] = min(joined.get(name, self.elsewhere) // rest * moves, MAX_MOVES**3)
-        _multiply(field, [max(joined.values(), default=1)])
-        self.n_joined += sum(joined.values())
-        self.places = joined
-
-
-def _most(parts: Iterable[_Part]) -> int:
-    """The moves in the places of parts, and within, of which one place has the most."""
-    return max((max(part.here, part.within) for part in parts), default=1)
-
-
-def _multiply(field: str, moves: Sequence[int]) -> int:
-    product = 1
-    for n in moves:
-        product *= n
-        if product > MAX_MOVES:
-            raise GuideError(
-                field,
-                "has patterns, formats, lengths or enums of strings that must hold at once (in allOf, $ref, "
-                "patternProperties, & of tokens) and are too many or too wide together: leave some out",
-            )
-    return product
-
-
-def _check_n_joined(field: str, n: int) -> None:
-    if n > MAX_JOINED:
-        raise GuideError(
-            field, "has too much that must hold at once (in allOf, $ref, lengths beside patterns): simplify it"
-        )
-
-
-def _check_moves(field: str, parts: Iterable[_Part]) -> None:
-    """Refuse parts that hold at once where that would make more than the compiler can bear."""
-    order = _children_first(parts)
-    for _ in range(_MAX_ROUNDS):
-        changed, n_joined = False, 0
-        for part in order:
-            changed |= part.settle(field)
-            n_joined += part.n_joined
-            _check_n_joined(field, n_joined)
-        if not changed:
-            return
-    raise GuideError(field, "has a schema that is, by its references, one of its own anyOf or allOf: simplify it")
-
-
-def _children_first(parts: Iterable[_Part]) -> list[_Part]:
-    """Each part once, after its children but for those that lead back to it."""
-    order: list[_Part] = []
-    begun: set[_Part] = set()
-    pending = [(part, False) for part in parts]
-    while pending:
-        part, ended = pending.pop()
-        if ended:
-            order.append(part)
-        elif part not in begun:
-            begun.add(part)
-            pending.append((part, True))
-            pending += [(child, False) for child in part.children() if child not in begun]
-    return order
-
-
-class _SchemaReader:
-    """The parts of a schema: each object that keywords or references lead to, once."""
-
-    def __init__(self, field: str, root: dict[str, Any], *, renamed: bool) -> None:
-        """renamed: references may mean other objects than pointers from the root do."""
-        self._field = field
-        self._root = root
-        self._renamed = renamed
-        self._parts: dict[int, _Part] = {}
-        self._pending: list[tuple[dict[str, Any], _Part]] = []
-        self._unknown = _Part(MAX_MOVES, [_Part(MAX_MOVES)])
-
-    def read(self) -> list[_Part]:
-        self._part(self._root)
-        while self._pending:
-            self._fill(*self._pending.pop())
-        return [*self._parts.values()]
-
-    def _part(self, node: dict[str, Any]) -> _Part:
-        if id(node) not in self._parts:
-            self._parts[id(node)] = _Part(self._own(node))
-            self._pending.append((node, self._parts[id(node)]))
-        return self._parts[id(node)]
-
-    def _each(self, *values: object) -> list[_Part]:
-        return [self._part(value) for value in values if isinstance(value, dict)]
-
-    def _fill(self, node: dict[str, Any], part: _Part) -> None:
-        part.most = min([MAX_PROPERTIES, *(n for name, n in MAX_PROPERTIES_BESIDE.items() if node.get(name))])
-        part.together = self._each(*_list(node.get("allOf")))
-        if isinstance(reference := node.get("$ref"), str):
-            part.together.append(self._referred(reference))
-        part.groups = [self._each(*_list(node[key])) for key in ("anyOf", "oneOf") if key in node]
-        part.others = self._each(node.get("additionalProperties"))
-        part.matched = self._each(*_dict(node.get("patternProperties")).values())
-        part.named = {name: self._each(value) for name, value in _dict(node.get("properties")).items()}
-        for name in _list(node.get("required")):
-            part.named.setdefault(str(name), part.others)
-        items = [*_list(node.get("items")), *_list(node.get("prefixItems"))]
-        if elements := self._each(node.get("items"), node.get("additionalItems"), *items):
-            part.named["[]"] = elements
-
-    def _own(self, node: dict[str, Any]) -> int:
-        """Moves of its own automata: of strings, or of those names that patterns tell from each other."""
-        patterns = sorted(map(_moves, _dict(node.get("patternProperties"))))
-        _multiply(self._field, patterns[-2:])
-        own = [1 + len(patterns), len(_list(node.get("enum"))) or 1]
-        own.append(_moves(pattern) if isinstance(pattern := node.get("pattern"), str) else 1)
-        own.append(_FORMAT_MOVES if "format" in node else 1)
-        own.append(_LENGTH_MOVES if "minLength" in node or "maxLength" in node else 1)
-        return _multiply(self._field, [min(n, MAX_MOVES) for n in own])
-
-    def _referred(self, reference: str) -> _Part:
-        """What a pointer leads to; the unknown for another document's, and for names, which may be given anywhere."""
-        pointer = unquote(reference.removeprefix("#"))
-        if self._renamed or not reference.startswith("#") or pointer[:1] not in ("", "/"):
-            return self._unknown
-        node: Any = self._root
-        for key in pointer.split("/")[1:]:
-            key = key.replace("~1", "/").replace("~0", "~")
-            if isinstance(node, list):
-                node = node[int(key)] if _INDEX.fullmatch(key) and int(key) < len(node) else None
-            else:
-                node = _dict(node).get(key)
-        return self._part(node) if isinstance(node, dict) else _Part()
-
-
-def _moves(pattern: str) -> int:
-    """About how many moves a step of its automaton may have: one for each class that another may overlap."""
-    return 2 + len({*_CLASS.findall(pattern)} - {""}) + len(pattern) // 32
-
-
-def _token_parts(tokens: Iterable[tuple[str | None, str]]) -> list[_Part]:
-    """The parts of a grammar's tokens. All that stands between two & is taken for alternatives."""
-    parts: defaultdict[str, _Part] = defaultdict(_Part)
-    groups = parts[""].groups  # of the token that the line belongs to
-    groups.append([])
-    for line in _lines(tokens):
-        texts = [text for _, text in line]
-        if ":" in texts:
-            head = next((text for kind, text in line if kind == "word"), "")
-            groups = parts[head].groups
-            groups.append([])
-            line = line[texts.index(":") + 1 :]
-        for kind, text in line:
-            if text == "&":
-                groups.append([])
-            elif kind == "word" and text.isupper():
-                groups[-1].append(parts[text])
-            elif kind in ("regex", "string", "embedded") or text == ".":
-                groups[-1].append(_Part(_moves(text) if kind == "regex" else 1))
-    return [*parts.values()]
-
-
-def _lines(tokens: Iterable[tuple[str | None, str]]) -> Iterator[list[tuple[str | None, str]]]:
-    line: list[tuple[str | None, str]] = []
-    for kind, text in tokens:
-        if text == "\n":
-            yield line
-            line = []
-        else:
-            line.append((kind, text))
-    yield line
 
 
 _LARK_TOKENS = re.compile(
@@ -569,7 +338,8 @@ def check_lark(text: str, end_texts: frozenset[str], *, embeds: bool = False) ->
             value, at = _read_embedded(match.group(), text, at)
             kept.append(" " + json.dumps(value))
     if ("other", "&") in tokens:
-        _check_moves("grammar", _token_parts(tokens))
+        with _naming("grammar"):
+            check_moves(token_parts(tokens))
     return "".join(kept)
 
 
