@@ -25,7 +25,4 @@ async def main(model: str, *prompts: str) -> None:
 if __name__ == "__main__":
     if len(sys.argv) < 3:
         sys.exit(__doc__)
-    try:
-        asyncio.run(main(*sys.argv[1:]))
-    except (OSError, ValueError) as error:
-        sys.exit(str(error))
+    asyncio.run(main(*sys.argv[1:]))

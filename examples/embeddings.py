@@ -27,7 +27,4 @@ def show(title: str, vectors: np.ndarray, texts: tuple[str, ...]) -> None:
 if __name__ == "__main__":
     if len(sys.argv) < 3:
         sys.exit(__doc__)
-    try:
-        main(*sys.argv[1:])
-    except (OSError, ValueError) as error:
-        sys.exit(str(error))
+    main(*sys.argv[1:])

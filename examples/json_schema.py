@@ -30,7 +30,4 @@ def main(model: str, prompt: str) -> None:
 if __name__ == "__main__":
     if len(sys.argv) != 3:
         sys.exit(__doc__)
-    try:
-        main(*sys.argv[1:])
-    except (OSError, ValueError) as error:
-        sys.exit(str(error))
+    main(*sys.argv[1:])

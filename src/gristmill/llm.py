@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
@@ -34,7 +35,7 @@ from gristmill.models.hyperparameters import read_config
 from gristmill.models.sampling import Advice, Recommended
 from gristmill.ops.cpu import CpuOps
 from gristmill.ops.interface import Ops
-from gristmill.outputs import Piece, RequestOutput, TextReader
+from gristmill.outputs import Piece, RequestOutput, TextReader, Timed
 from gristmill.prompts import Prompt, as_ids, as_prompt, as_prompts
 from gristmill.tokenizer.chat import ChatTemplate
 from gristmill.tokenizer.interface import Tokenizer
@@ -274,19 +275,29 @@ class LLM:
 
     def pieces(self, prompt_ids: list[int], params: SamplingParams) -> Iterator[Piece]:
         """Tokens with their text. A stop string ends the answer and is left out of it, as are the tokens after it."""
+        with closing(self.timed_pieces(prompt_ids, params)) as tokens:
+            for token in tokens:
+                yield token.piece
+
+    def timed_pieces(self, prompt_ids: list[int], params: SamplingParams) -> Generator[Timed, None, None]:
+        """`pieces`, with the times at which the engine had them. Closing the generator ends the request."""
         if params.n != 1 or params.prompt_logprobs is not None:
             raise ValueError("a stream has one answer and no prompt_logprobs: use generate for n and prompt_logprobs")
         engine, reader = self._open(), TextReader(self._text.found, params)
-        events: SimpleQueue[Event] = SimpleQueue()
-        request_id = engine.submit(Request(tuple(prompt_ids), params), events.put)
+        told: SimpleQueue[tuple[Event, float, float]] = SimpleQueue()
+
+        def tell(event: Event) -> None:
+            told.put((event, time.perf_counter(), self.packing_s))
+
+        request_id = engine.submit(Request(tuple(prompt_ids), params), tell)
         try:
             while True:
-                event = events.get()
+                event, at, packing_s = told.get()
                 if isinstance(event, Failure):
                     raise event.error
                 if isinstance(event, TokenEvent):
                     piece = reader.push(event)
-                    yield piece
+                    yield Timed(piece, at, packing_s)
                     if piece.finish is not None:
                         return
         finally:

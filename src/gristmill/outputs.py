@@ -60,6 +60,19 @@ class Piece:
     finish: Finish | None
 
 
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A piece of an answer.
+
+    at         time.perf_counter() when the engine had its token: a small model has many before one is read
+    packing_s  `LLM.packing_s` by then
+    """
+
+    piece: Piece
+    at: float
+    packing_s: float
+
+
 class TextReader:
     """Turns a request's tokens into pieces of text; a stop string ends the answer and is left out of it. One that the
     first min_tokens tokens complete is text."""

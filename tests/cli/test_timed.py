@@ -15,7 +15,7 @@ from gristmill.cli import generate
 from gristmill.cli.chat_backend import Tally
 from gristmill.cli.chat_screen import PlainScreen
 from gristmill.cli.main import main
-from gristmill.cli.timed import timed_pieces, tokens_per_s
+from gristmill.cli.timed import tokens_per_s
 
 PARAMS = SamplingParams(temperature=0, max_tokens=5, ignore_eos=True)
 
@@ -23,7 +23,7 @@ PARAMS = SamplingParams(temperature=0, max_tokens=5, ignore_eos=True)
 def test_times_are_the_engine_s_however_late_tokens_are_read(tmp_path: Path) -> None:
     with LLM(small_model.write(tmp_path), threads=1) as llm:
         started = time.perf_counter()
-        tokens = timed_pieces(llm, [1, 60, 61], PARAMS)
+        tokens = llm.timed_pieces([1, 60, 61], PARAMS)
         found = [next(tokens)]
         time.sleep(0.5)
         read = time.perf_counter()
@@ -49,8 +49,8 @@ def test_a_slow_reader_is_not_the_model_s_speed(tmp_path: Path, monkeypatch: pyt
 def test_a_request_is_refused_and_ended_as_by_the_engine(tmp_path: Path) -> None:
     with LLM(small_model.write(tmp_path), threads=1) as llm:
         with pytest.raises(ValueError, match="the prompt has no tokens"):
-            next(timed_pieces(llm, [], PARAMS))
-        tokens = timed_pieces(llm, [1], SamplingParams(max_tokens=None, ignore_eos=True))
+            next(llm.timed_pieces([], PARAMS))
+        tokens = llm.timed_pieces([1], SamplingParams(max_tokens=None, ignore_eos=True))
         next(tokens)
         tokens.close()
         while llm.engine.load().n_running:

@@ -11,7 +11,6 @@ from typing import Any, Final
 from gristmill.cli.chat_backend import ChatDelta, ContextFullError, Tally
 from gristmill.cli.chat_session import Conversation, params
 from gristmill.cli.sampling import USUAL
-from gristmill.cli.timed import timed_pieces
 from gristmill.dialogue.format import ChatFormat, ChatPrompt
 from gristmill.dialogue.types import ContentDelta, Kind, ReasoningDelta, Thought
 from gristmill.formats.open import open_checkpoint
@@ -83,7 +82,7 @@ class LocalBackend:
         tally = self.tally = Tally(n_prompt=len(ids), prompt_ids=ids)
         reader = self._format.reader(prompt, chosen.stop, chosen.min_tokens)
         # Stop strings are the reader's: they mean nothing in thoughts.
-        with closing(timed_pieces(self._llm, ids, replace(chosen, stop=()))) as tokens:
+        with closing(self._llm.timed_pieces(ids, replace(chosen, stop=()))) as tokens:
             for token in tokens:
                 piece = token.piece
                 tally.count(token.packing_s, token.at)

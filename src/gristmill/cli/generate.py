@@ -13,7 +13,8 @@ from gristmill.cli import options
 from gristmill.cli.loading import load_as, recommended
 from gristmill.cli.sampling import naming_options, params_of, sampling
 from gristmill.cli.streams import read_text
-from gristmill.cli.timed import Timed, timed_pieces, tokens_per_s
+from gristmill.cli.timed import tokens_per_s
+from gristmill.outputs import Timed
 from gristmill.types import Finish
 
 _EXAMPLES = """
@@ -78,7 +79,7 @@ def generate(
         echo = text or ""
     run = _Run(loaded - started)
     with naming_options():
-        for token in timed_pieces(llm, ids, dialogue.params if dialogue is not None else params):
+        for token in llm.timed_pieces(ids, dialogue.params if dialogue is not None else params):
             run.add(token)
             shown = dialogue.push(token.piece) if dialogue is not None else token.piece.text
             if not as_json:

@@ -100,7 +100,7 @@ class ChatTemplate:
         tag = _add_tag(chat) if continue_final_message else ""
         text = self._run(name, variables, copier.n_characters)
         parts = _to_parts(_cut_at(text, tag) if tag else text)
-        _check_roles(chat, "".join(part for part, _ in parts))
+        _check_roles(chat, parts)
         return parts
 
     def _source_of(self, name: str) -> str:
@@ -240,16 +240,16 @@ def _rename(chat: list[dict[str, Any]], role: str, other: str) -> None:
             message["role"] = mark(other)
 
 
-def _check_roles(chat: list[dict[str, Any]], rendered: str) -> None:
+def _check_roles(chat: list[dict[str, Any]], parts: Parts) -> None:
     """Many templates leave a message out in silence when its role is none of theirs. Its longest word tells: what is
     between words may be written in another way."""
-    for i, message in enumerate(chat):
-        content = message.get("content")
-        if message["role"] in _EVERYWHERE or not isinstance(content, str):
-            continue
+    strange = [i for i, m in enumerate(chat) if m["role"] not in _EVERYWHERE and isinstance(m.get("content"), str)]
+    rendered = "".join(text for text, _ in parts) if strange else ""
+    for i in strange:
+        content = chat[i]["content"]
         if max(_WORD.findall(content), key=len, default="") not in rendered:
             raise TemplateError(
-                f"messages[{i}].role: is {message['role']!r:.40}, which the chat template leaves out; "
+                f"messages[{i}].role: is {chat[i]['role']!r:.40}, which the chat template leaves out; "
                 "give user, assistant, system or tool"
             )
 
