@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gristmill._kernels import Memory
 from gristmill.answers import Answers
 from gristmill.bundled import STORY_MODEL
 from gristmill.engine.adjust import Mask
@@ -30,7 +29,7 @@ from gristmill.formats.qtypes import quantize_type
 from gristmill.hub.names import as_name
 from gristmill.hub.store import locate
 from gristmill.kv.cache import plan
-from gristmill.models.build import Progress, build, bytes_to_expect
+from gristmill.models.build import Progress, build, bytes_as_loaded
 from gristmill.models.hyperparameters import read_config
 from gristmill.models.sampling import Advice, Recommended
 from gristmill.ops.cpu import CpuOps
@@ -91,9 +90,8 @@ class LLM:
                    a warning says
     chat_template  a Jinja2 file to use instead of the model's own chat template
     tokenizer      a file to take the vocabulary from instead of the model's own
-    memory         what the weights are to lie in, where `ops.memory` has begun with it
-    lazy           on the processor: unless that is ready, weights stay in their file, which must not change meanwhile,
-                   until they are used for the second time. The first token comes sooner, the second later, all the same
+    lazy           on the processor: weights stay in their file, which must not change meanwhile, until they are used
+                   for the second time. The first token comes sooner, the second later, all the same
     progress       called with (bytes loaded, bytes in all)
     warming        called with (steps done, steps in all) where kernels are compiled before the first request, on a card
     Raises FileNotFoundError, and ModelFormatError, HubError (of a model that was not pulled) or another ValueError
@@ -116,7 +114,6 @@ class LLM:
         draft: str | Path | None = None,
         tokenizer: str | Path | None = None,
         chat_template: str | Path | None = None,
-        memory: Memory | None = None,
         lazy: bool = False,
         progress: Progress | None = None,
         warming: Callable[[int, int], None] | None = None,
@@ -132,10 +129,7 @@ class LLM:
             raise ValueError(f"speculate must be True, False or a number of tokens up to {LONGEST}, not {speculate}")
         checkpoint = open_checkpoint(path)
         config = read_config(checkpoint)
-        memory = Memory() if memory is None else memory
-        self._ops = pick_backend(device, threads, gpu_memory_fraction, memory, lazy)
-        n_bytes = bytes_to_expect(checkpoint, config, target)
-        self._ops.expect(n_bytes)
+        self._ops = pick_backend(device, threads, gpu_memory_fraction, lazy)
         context = pick_context(config, max_context)
         draft_checkpoint = open_checkpoint(locate(draft)) if draft is not None else None
         draft_config = read_config(draft_checkpoint) if draft_checkpoint is not None else None
@@ -143,7 +137,8 @@ class LLM:
             check_draft(draft_config, config, context)
         sizes = (context, max_sequences, self._ops.step_tokens)
         on_card = device == "cuda"
-        budget = kv_budget if kv_budget is not None else spare_memory(max(0, n_bytes - memory.n_cleared))
+        n_bytes = sum(bytes_as_loaded(checkpoint, config, target, 0).values())
+        budget = kv_budget if kv_budget is not None else spare_memory(n_bytes)
         if not on_card:  # before the weights take their time
             kv_plan = plan(self._ops, config, kv_type, *sizes, budget, draft_config)
         with ThreadPoolExecutor(1) as beside:
@@ -519,17 +514,16 @@ def pick_backend(
     device: str,
     threads: int | None,
     gpu_memory_fraction: float = 0.9,
-    memory: Memory | None = None,
     lazy: bool = False,
 ) -> Ops:
-    """threads: those that compute, and on a card those that quantize weights while loading. memory, lazy: see `LLM`.
+    """threads: those that compute, and on a card those that quantize weights while loading. lazy: see `LLM`.
 
     ValueError for a device that is not there.
     """
     if device not in ("auto", "cpu", "cuda"):
         raise ValueError(f"device must be auto, cpu or cuda, not {device!r}")
     if device != "cuda":
-        return CpuOps(threads, memory=memory, lazy=lazy)
+        return CpuOps(threads, lazy=lazy)
     try:
         from gristmill.ops.cuda import CudaOps
     except ModuleNotFoundError as error:

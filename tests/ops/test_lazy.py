@@ -13,7 +13,7 @@ from instruction_sets import isas
 from numpy.typing import NDArray
 from random_weights import random_weight
 
-from gristmill._kernels import FileChangedError, Memory
+from gristmill._kernels import FileChangedError
 from gristmill.formats.checkpoint import Weight
 from gristmill.formats.mapped import MappedFile, place_of
 from gristmill.formats.qtypes import QType
@@ -200,21 +200,6 @@ def test_a_bias_and_stacked_parts_go_where_they_belong(mapped: Callable[[Weight]
 def test_what_no_file_holds_is_packed_at_once() -> None:
     ops = CpuOps(2, lazy=True)
     assert ops.put([random_weight(QType.Q8_0, (256, 512))]).is_packed
-
-
-@pytest.mark.parametrize(("cleared", "packed"), [(7, False), (8, True)])
-def test_where_most_memory_is_ready_all_is_packed_at_once(
-    cleared: int, packed: bool, mapped: Callable[[Weight], Weight]
-) -> None:
-    class Ready(Memory):
-        n_cleared = cleared << 20
-
-    weight = mapped(random_weight(QType.Q8_0, (256, 512)))
-    ops = CpuOps(2, memory=Ready(), lazy=True)
-    assert not ops.put([weight]).is_packed
-    ops.expect(10 << 20)
-    assert ops.put([weight]).is_packed is packed
-    ops.expect(0)
 
 
 def test_who_waits_can_have_it_packed_a_matrix_at_a_time(mapped: Callable[[Weight], Weight]) -> None:

@@ -14,9 +14,8 @@ from gristmill.cli.chat_screen import printable
 from gristmill.cli.options import Loading
 from gristmill.formats.qtypes import quantize_type
 from gristmill.hub.store import locate
-from gristmill.ops.memory import clear_for
 
-if TYPE_CHECKING:  # imported once memory is being cleared, which takes as long
+if TYPE_CHECKING:  # imported when needed: it takes 0.1 s
     from gristmill.llm import LLM
     from gristmill.models.build import Progress as Report
     from gristmill.models.decoder import Decoder
@@ -40,7 +39,6 @@ def load(
     lazy: bool = False,
 ) -> LLM:
     """The model, for so many requests at once. What the user should know (converted weights, say) goes to stderr."""
-    memory = clear_for(locate(model)) if device != "cuda" else None
     with loading_bars() as bars, _uncollected():
         from gristmill.llm import LLM
 
@@ -55,7 +53,6 @@ def load(
             quantize=quantize,
             tokenizer=tokenizer,
             chat_template=chat_template,
-            memory=memory,
             lazy=lazy,
             speculate=speculate,
             draft=draft,

@@ -48,7 +48,7 @@ def build(checkpoint: Checkpoint, ops: Ops, progress: Progress | None = None, qu
     if unused := tensors.unused():
         problem = f"holds {len(unused)} tensors that {config.arch} does not have, among them {unused[0]!r}"
         raise bad_file(checkpoint.path, "tensors", problem, "the configuration may name the wrong architecture")
-    ops.expect(0)
+    ops.finish_put()
     loader.report()
     return Decoder(config, embed, layers, norm, head)
 
@@ -165,11 +165,6 @@ class _Loader:
             )
         if self._progress:
             self._progress(self._total, self._total)
-
-
-def bytes_to_expect(checkpoint: Checkpoint, config: ModelConfig, quantize: QType | None = None) -> int:
-    """For `Ops.expect`: what all tensors take as they are kept."""
-    return sum(bytes_as_loaded(checkpoint, config, quantize, 0).values())
 
 
 def bytes_as_loaded(checkpoint: Checkpoint, config: ModelConfig, target: QType | None, n_exact: int) -> dict[str, int]:

@@ -539,22 +539,10 @@ NB_MODULE(_kernels, m) {
   nb::class_<Tape>(m, "Tape")
       .def(nb::init<>())
       .def_prop_ro("n_calls", [](const Tape& tape) { return tape.calls.size(); });
-  nb::class_<Arena>(m, "Memory")
-      .def(nb::init<>())
-      .def("expect", &Arena::expect, "n_bytes"_a)
-      .def_prop_ro("n_cleared", &Arena::filled);
   nb::class_<Backend>(m, "Ops")
-      .def(nb::init<int, const std::string&, std::shared_ptr<Arena>>(), "n_threads"_a, "isa"_a, "memory"_a.none() = nb::none())
+      .def(nb::init<int, const std::string&>(), "n_threads"_a, "isa"_a)
       .def_prop_ro("isa", [](const Backend& ops) { return std::string(ops.isa()); })
       .def_prop_ro("n_threads", [](Backend& ops) { return ops.pool().size(); })
-      .def("expect", [](Backend& ops, size_t n_bytes) {
-        Running running(ops);
-        ops.expect(n_bytes);
-      }, "n_bytes"_a)
-      .def("put_off", [](Backend& ops) {
-        Running running(ops);
-        ops.put_off();
-      })
       .def("put", put_all, "weights"_a, "lazy"_a)
       .def("pack", pack_matrix, "w"_a, "matrix"_a)
       .def_prop_ro("packing_s", [](const Backend& ops) { return ops.packing_s(); })

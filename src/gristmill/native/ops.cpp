@@ -55,8 +55,7 @@ bool Linear::packed() const {
   return std::all_of(parts.begin(), parts.end(), [](const auto& part) { return !part->source; });
 }
 
-Ops::Ops(int n_threads, const std::string& isa, std::shared_ptr<Arena> arena)
-    : pool_(n_threads), arena_(arena ? std::move(arena) : std::make_shared<Arena>()), kernels_(find_kernels(isa)) {}
+Ops::Ops(int n_threads, const std::string& isa) : pool_(n_threads), kernels_(find_kernels(isa)) {}
 
 void Ops::for_rows(int n_rows, int64_t cost, const std::function<void(int)>& body) {
   if (n_rows * cost < kAlone) {
@@ -173,7 +172,7 @@ std::vector<std::shared_ptr<PackedMatrix>> Ops::put(const std::vector<std::share
     due.push_back({all.back().get(), std::vector<int>(weight->n_matrices)});
     std::iota(due.back().matrices.begin(), due.back().matrices.end(), 0);
   }
-  gristmill::pack(due, pool_, *arena_, *kernels_);
+  gristmill::pack(due, pool_, arena_, *kernels_);
   return all;
 }
 
@@ -192,7 +191,7 @@ void Ops::pack_used(const Linear& w, const std::vector<int>& matrices, PackedMat
   }
   if (due.empty()) return;
   const auto begin = std::chrono::steady_clock::now();
-  gristmill::pack(due, pool_, *arena_, *kernels_);
+  gristmill::pack(due, pool_, arena_, *kernels_);
   if (least == PackedMatrix::State::Used)
     packing_ns_ += std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - begin).count();
 }

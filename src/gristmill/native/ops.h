@@ -115,9 +115,8 @@ struct LogprobsCall {
 
 class Ops {
  public:
-  // isa: "auto" or the name of an instruction set; throws std::invalid_argument where the machine lacks it. arena: what weights
-  // lie in, where someone has begun to fill it.
-  Ops(int n_threads, const std::string& isa, std::shared_ptr<Arena> arena = nullptr);
+  // isa: "auto" or the name of an instruction set; throws std::invalid_argument where the machine lacks it.
+  Ops(int n_threads, const std::string& isa);
 
   const char* isa() const { return kernels_->name; }
   const Kernels& kernels() const { return *kernels_; }
@@ -128,8 +127,6 @@ class Ops {
   }
   ThreadPool& pool() { return pool_; }
   std::mutex& busy() { return busy_; }  // held by whoever calls any of the following
-  void expect(size_t bytes) { arena_->expect(bytes); }
-  void put_off() { arena_->put_off(); }
   // Each as it lies in its file; those that may not wait there, all of them where nothing is lazy, are packed.
   std::vector<std::shared_ptr<PackedMatrix>> put(const std::vector<std::shared_ptr<SourceWeight>>& weights, bool lazy);
   double packing_s() const { return double(packing_ns_) * 1e-9; }  // that products have waited for weights to be packed
@@ -203,7 +200,7 @@ class Ops {
 
   std::mutex busy_;
   ThreadPool pool_;
-  std::shared_ptr<Arena> arena_;
+  Arena arena_;
   const Kernels* kernels_;
   std::atomic<int64_t> packing_ns_{0};
   std::atomic<bool> guessed_wrong_{false};

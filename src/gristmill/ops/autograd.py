@@ -62,7 +62,7 @@ class AutogradOps:
         self.length = length
         self._device = torch.device(device)
 
-    def expect(self, n_bytes: int) -> None: ...
+    def finish_put(self) -> None: ...
 
     def put(self, weights: Sequence[Weight], bias: NDArray[np.float32] | None = None) -> AutogradLinear:
         """ValueError for experts."""

@@ -45,11 +45,9 @@ class CpuOps:
                nothing by its 12 bits; float32 is rounded to 24, by at most a 2^23rd of its row's largest number, less
                than its sums lose. Float16 that was made of bfloat16, as most published files are, is kept and
                multiplied as that
-    memory     what weights are to lie in, where it was begun before (`ops.memory`)
-    lazy       unless most of that is ready when they are put, matrices are left in the files that they are mapped from,
-               and packed when they are multiplied for the second time: results are the same, the first of them comes
-               sooner. Large ones of float32, which must be rounded first, do not wait. The files must not change
-               meanwhile
+    lazy       matrices are left in the files that they are mapped from, and packed when they are multiplied for the
+               second time: results are the same, the first of them comes sooner. Large ones of float32, which must be
+               rounded first, do not wait. The files must not change meanwhile
     """
 
     name = "cpu"
@@ -65,7 +63,6 @@ class CpuOps:
         isa: str | None = None,
         n_exact: int = N_EXACT,
         n_as_stored: int = N_AS_STORED,
-        memory: _kernels.Memory | None = None,
         lazy: bool = False,
     ) -> None:
         if n_threads is not None and not 1 <= n_threads <= 1024:
@@ -73,11 +70,9 @@ class CpuOps:
         self._n_exact = n_exact
         self._n_as_stored = n_as_stored
         isa = isa or os.environ.get("GRISTMILL_ISA", "auto")
-        self._memory = _kernels.Memory() if memory is None else memory
-        self._native = _kernels.Ops(n_threads or default_threads(), isa, self._memory)
+        self._native = _kernels.Ops(n_threads or default_threads(), isa)
         self.prompt_tokens = _prompt_tokens(self.isa, self.n_threads)
         self._lazy = lazy
-        self._expected = 0
         self._waiting: list[_kernels.Linear] = []
 
     @property
@@ -88,20 +83,10 @@ class CpuOps:
     def n_threads(self) -> int:
         return self._native.n_threads
 
-    def expect(self, n_bytes: int) -> None:
-        self._expected = n_bytes
-        if n_bytes or not self._waiting:  # what waits will need it
-            self._native.expect(n_bytes)
-
     def put(self, weights: Sequence[Weight], bias: F32 | None = None) -> _kernels.Linear:
         return self.put_all([(weights, bias)])[0]
 
     def put_all(self, stacks: Sequence[Stack]) -> list[_kernels.Linear]:
-        if self._lazy and self._expected:
-            self._lazy = self._memory.n_cleared < self._expected * 3 // 4
-            if self._lazy:
-                self._expected = 0
-                self._native.put_off()  # a first token alone needs none of it
         parts = iter(self._native.put([self._stored(w) for weights, _ in stacks for w in weights], self._lazy))
         linears = [
             _kernels.linear_of(
@@ -167,6 +152,8 @@ class CpuOps:
         if weight.qtype is QType.Q8_GROUPS and not _groups_fit(weight):
             return False
         return weight.shape[-1] % 32 == 0 and weight.shape[-2] * weight.shape[-1] > self._n_exact
+
+    def finish_put(self) -> None: ...
 
     def put_vector(self, values: F32) -> F32:
         return np.ascontiguousarray(values, np.float32)

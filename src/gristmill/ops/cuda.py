@@ -90,10 +90,6 @@ class CudaOps:
 
     # services
 
-    def expect(self, n_bytes: int) -> None:
-        if not n_bytes:
-            self._staging = None
-
     def put(self, weights: Sequence[Weight], bias: F32 | None = None) -> Matrix:
         if self._staging is None and self._on_card:
             self._staging = Staging(self._device)
@@ -104,6 +100,9 @@ class CudaOps:
 
     def put_all(self, stacks: Sequence[Stack]) -> list[Matrix]:
         return [self.put(weights, bias) for weights, bias in stacks]
+
+    def finish_put(self) -> None:
+        self._staging = None
 
     def put_vector(self, values: F32) -> Tensor:
         return self.array(np.ascontiguousarray(values, np.float32))

@@ -85,11 +85,6 @@ class Ops(Protocol):
 
     # services
 
-    def expect(self, n_bytes: int) -> None:
-        """Weights of about n_bytes will be put: memory for them may be made ready while the caller does something else.
-        0: there are no more."""
-        ...
-
     def put(self, weights: Sequence[Weight], bias: NDArray[np.float32] | None = None) -> Linear:
         """Re-lay weights for this backend; their rows are stacked in order. bias: [rows] or [n_experts, rows].
 
@@ -100,6 +95,10 @@ class Ops(Protocol):
 
     def put_all(self, stacks: Sequence[Stack]) -> list[Linear]:
         """`put` for each, faster than one after another."""
+        ...
+
+    def finish_put(self) -> None:
+        """There are no more weights: what they were put with is let go."""
         ...
 
     def put_vector(self, values: NDArray[np.float32]) -> Array: ...

@@ -39,7 +39,7 @@ class ReferenceOps:
     runs_ahead = False
     needs_warming = False
 
-    def expect(self, n_bytes: int) -> None: ...
+    def finish_put(self) -> None: ...
 
     def put(self, weights: Sequence[Weight], bias: F32 | None = None) -> ReferenceLinear:
         return ReferenceLinear(np.concatenate([dequantize(quantize(w)) for w in weights], axis=-2), bias)
