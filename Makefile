@@ -14,7 +14,7 @@ PROMPT ?= Once upon a time
 MODEL ?=
 ARGS ?= -n 400
 
-export CMAKE_BUILD_PARALLEL_LEVEL ?= 2
+export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell getconf _NPROCESSORS_ONLN)
 
 .PHONY: run test lint bench sanitize emulate-amx clean
 

@@ -646,10 +646,10 @@ inline void expand_scales(const uint8_t* from, uint8_t* to) {
 
 constexpr int kExpandPasses = 2;  // meanwhile as much is asked for as in so many passes of tiles
 
-// n_steps of a group of T's, as Expanded<T> reads them. The first step is a multiple of kSuperSteps.
+// n_steps of a whole group of T's, as Expanded<T> reads them. The first step is a multiple of kSuperSteps.
 template <class T>
-inline void expand(const uint8_t* q, int width, int n_steps, uint8_t* out, Ahead& ahead) {
-  const int stride = 64 * width;
+inline void expand(const uint8_t* q, int n_steps, uint8_t* out, Ahead& ahead) {
+  constexpr int width = kGroup, stride = 64 * width;
   for (int b = 0; b < n_steps; b++) {
     if constexpr (T::kSuperBytes > 0)
       if (b % kSuperSteps == 0)
@@ -674,7 +674,8 @@ template <class T, int Accumulators, class Visit>
 GRISTMILL_INLINE void each_blocked_tile(int n, Visit& visit) {
   int column = 0;
   if constexpr (T::kDear && kWideColumns > 0)
-    for (; n - column >= kWideColumns; column += kWideColumns) each_panel<Accumulators, kWideColumns>(kGroup, column, visit);
+    for (; n - column >= kWideColumns; column += kWideColumns)
+      each_panel<Accumulators, kWideColumns, kGroup>(kGroup, column, visit);
   // Types of scales of scales have a second sum of each output, for which these leave no registers.
   if constexpr (kManyColumns > 0 && T::kShared == 1 && Accumulators == kManyTile) {
     static_assert(2 * kManyColumns % kTileColumns == 0);
@@ -685,7 +686,7 @@ GRISTMILL_INLINE void each_blocked_tile(int n, Visit& visit) {
         visit.template tile<P, kManyColumns, kManyColumns % kTileColumns>(p, column + kManyColumns);
     }
   }
-  each_tile<Accumulators, kTileColumns>(kGroup, column, n, visit);
+  each_tile<Accumulators, kTileColumns, kGroup>(kGroup, column, n, visit);
 }
 
 template <class T, int Accumulators>
@@ -705,7 +706,8 @@ template <class T>
 void blocked_group(const Matrix& w, const uint8_t* group, int panel, const Columns& columns, [[maybe_unused]] uint8_t* expanded,
                    Partial& partial) {
   const int width = w.group_width(panel), n_steps = w.n_steps();
-  const bool apart = columns.n > (kStreamsWait == Wait::Nowhere ? std::max(T::kDirect, kDirectFar) : T::kDirect);
+  const bool far = kStreamsWait == Wait::Nowhere;
+  const bool apart = width == kGroup && columns.n > (far ? std::max(T::kDirect, kDirectFar) : T::kDirect);
   const bool many = apart || columns.n > kIntTile / kGroup;
   // Where memory is waited for, what is next is asked for once, over all passes. Where products take longer, in half of them, and
   // what lies behind it in the others: so early, and twice.
@@ -720,8 +722,9 @@ void blocked_group(const Matrix& w, const uint8_t* group, int panel, const Colum
     Ahead ahead = many ? Ahead(q, next, waits ? 1 : 2, (end - b) * passes.n) : Ahead();
     if constexpr (T::kDirect < INT32_MAX) {
       if (apart) {
-        expand<T>(q, width, end - b, expanded, ahead);
-        visit_group<Expanded<T>, kManyTile>(w, expanded, width, panel, b, end, columns, partial, ahead);
+        expand<T>(q, end - b, expanded, ahead);
+        BlockedVisit<Expanded<T>, kGroup> visit{w, expanded, width, panel, b, end, columns, partial, ahead};
+        each_blocked_tile<Expanded<T>, kManyTile>(columns.n, visit);
         continue;
       }
     }

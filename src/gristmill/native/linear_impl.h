@@ -122,20 +122,22 @@ class Ahead {
   int lines_ = 0;  // of 64 bytes
 };
 
-// Calls visit<P, C>(first_panel, first_column) for tiles that cover `width` panels and n columns; C at most `Most`.
-template <int Accumulators, int Most, class Visit>
+// Calls visit<P, C>(first_panel, first_column) for tiles that cover `width` panels and n columns; C at most `Most`. kWidth: the
+// width where the compiler knows it, so that it makes no tiles for panels that are never left over.
+template <int Accumulators, int Most, int kWidth = 0, class Visit>
 inline void each_panel(int width, int column, Visit& visit) {
   constexpr int P = panels_at_once(Accumulators, Most);
   int p = 0;
   for (; p + P <= width; p += P) visit.template tile<P, Most>(p, column);
-  for (; p < width; p++) visit.template tile<1, Most>(p, column);
+  if constexpr (kWidth == 0 || kWidth % P != 0)
+    for (; p < width; p++) visit.template tile<1, Most>(p, column);
 }
 
-template <int Accumulators, int Most, class Visit>
+template <int Accumulators, int Most, int kWidth = 0, class Visit>
 inline void each_tile(int width, int column, int n, Visit& visit) {
   if constexpr (Most > 0) {
-    for (; n - column >= Most; column += Most) each_panel<Accumulators, Most>(width, column, visit);
-    if (column < n) each_tile<Accumulators, Most - 1>(width, column, n, visit);
+    for (; n - column >= Most; column += Most) each_panel<Accumulators, Most, kWidth>(width, column, visit);
+    if (column < n) each_tile<Accumulators, Most - 1, kWidth>(width, column, n, visit);
   }
 }
 

@@ -13,9 +13,9 @@ namespace {
 
 constexpr const char* kIsa = "portable";
 constexpr int kVectorBytes = 16;  // of a register
-constexpr int kIntTile = 4, kFloatTile = 4, kFloatColumns = 2;  // accumulators of a tile
+constexpr int kIntTile = 1, kFloatTile = 4, kFloatColumns = 2;  // accumulators of a tile
 constexpr int kUnpackedTile = 4;  // of floats where words are taken apart
-constexpr int kManyTile = 4;   // kIntTile where a group meets many tiles
+constexpr int kManyTile = 1;   // kIntTile where a group meets many tiles
 constexpr int kWideColumns = 0;  // of a tile where taking quants apart is dear: so many share it
 constexpr int kManyColumns = 0;  // of a tile with many columns, where each step's sums become floats; 0: as of others
 constexpr int kDirectQ4 = 4, kDirectNibbles = 4, kDirectBits = 2, kDirectFar = 0;  // quantized_types.h: kDirect
