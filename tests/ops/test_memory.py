@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +17,28 @@ from gristmill.formats.qtypes import QType
 from gristmill.ops.cpu import CpuOps
 
 MIB = 1 << 20
+
+CONFINED = """
+import resource
+from pathlib import Path
+import numpy as np
+from gristmill.formats.checkpoint import Weight
+from gristmill.formats.qtypes import QType
+from gristmill.ops.cpu import CpuOps
+
+ops = CpuOps(1)
+pages = int(Path("/proc/self/statm").read_text().split()[0])
+most = pages * resource.getpagesize() + (200 << 20)
+resource.setrlimit(resource.RLIMIT_AS, (most, most))
+weight = Weight("w", np.ones(2048 * 4096 // 32 * 34, np.uint8), QType.Q8_0, (2048, 4096))
+stacks = [ops.put([weight]) for _ in range(4)]
+assert np.isfinite(ops.linear(np.ones((1, 4096), np.float32), stacks[-1])).all()
+try:
+    for _ in range(40):
+        stacks.append(ops.put([weight]))
+except MemoryError:
+    print(len(stacks))
+"""
 
 
 @pytest.mark.parametrize("lazy", [False, True])
@@ -53,3 +77,12 @@ def test_memory_of_weights_goes_with_them() -> None:
     assert 16 * MIB < resident_bytes("RssAnon") - before < 32 * MIB
     del small, ops
     assert resident_bytes("RssAnon") - before < 8 * MIB
+
+
+def test_little_address_space_is_enough_for_small_models() -> None:
+    """As `ulimit -v` leaves it: less than what is else mapped at once. A MemoryError where there is none at all."""
+    if not Path("/proc/self/statm").exists():
+        pytest.skip("needs /proc/self/statm, which Linux has")
+    done = subprocess.run([sys.executable, "-c", CONFINED], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert 4 < int(done.stdout) < 44

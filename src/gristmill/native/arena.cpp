@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <new>
+#include <utility>
 
 namespace gristmill {
 
@@ -25,14 +26,24 @@ HugeBuffer::HugeBuffer(size_t bytes) : mapped_bytes_(bytes + 64) {
 
 HugeBuffer::~HugeBuffer() { munmap(mapped_, mapped_bytes_); }
 
+// Null where so much address space is not to be had, which memory may be.
+static std::shared_ptr<HugeBuffer> new_chunk() {
+  try {
+    return std::make_shared<HugeBuffer>(kChunk);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
 Arena::Piece Arena::allocate(size_t bytes) {
   bytes = (bytes + 63) / 64 * 64;
   if (used_ + bytes > size_) {
-    if (bytes > kChunk / 4) {
+    std::shared_ptr<HugeBuffer> chunk = bytes > kChunk / 4 ? nullptr : new_chunk();
+    if (!chunk) {
       auto own = std::make_shared<HugeBuffer>(bytes);
       return {own->data(), own};
     }
-    chunk_ = std::make_shared<HugeBuffer>(kChunk);
+    chunk_ = std::move(chunk);
     used_ = 0, size_ = kChunk;
   }
   used_ += bytes;
