@@ -13,12 +13,12 @@ import jsonschema
 import numpy as np
 import pytest
 from dialogue.helpers import Bytes, Parsed, put_together
-from dialogue.test_grammar import SPECIAL, THOUGHTS, TOOLS, walk
+from dialogue.test_grammar import SPECIAL, THOUGHTS, TOOLS, accepts, walk
 
 from gristmill.dialogue.grammar import answer_grammar
 from gristmill.dialogue.parsers import make_parser
 from gristmill.dialogue.reader import DialogueReader
-from gristmill.dialogue.types import AUTO, ChoiceMode, Delta, Thought, ToolChoice
+from gristmill.dialogue.types import AUTO, ChoiceMode, Delta, Thought, Tool, ToolChoice
 from gristmill.engine.guide import GuideCompiler, GuideError
 from gristmill.types import StructuredOutputsParams
 
@@ -186,6 +186,8 @@ def test_grammars_beside_tools() -> None:
     for kind in ("qwen", "qwen3_coder", "deepseek", "llama"):
         with pytest.raises(ValueError, match="cannot be kept together with tools"):
             answer_grammar(kind, lark, TOOLS)
+        unused = answer_grammar(kind, lark, TOOLS, ToolChoice(ChoiceMode.NONE))
+        assert unused == answer_grammar(kind, lark)
 
 
 def test_thinking_is_off_where_the_prompt_has_closed_it() -> None:
@@ -252,6 +254,18 @@ def test_llamas_calls_and_answers_begin_alike(schema: dict[str, Any], beginning:
         if not parsed.calls:
             jsonschema.validate(json.loads(parsed.content), schema)
         assert not (parsed.calls and parsed.content)
+
+
+def test_references_of_a_tools_schema_lead_into_it() -> None:
+    """Beside an answer, Llama's calls are JSON whole, of which the parameters are a part."""
+    tokenizer = Bytes(SPECIAL["llama"])
+    day = {"$ref": "#/$defs/day"}
+    schema = {"type": "object", "properties": {"a": day, "b": {"anyOf": [day]}}, "$defs": {"day": {"enum": ["Mo"]}}}
+    schema |= {"required": ["a", "b"], "additionalProperties": False}
+    answer = StructuredOutputsParams(json={"type": "null"})
+    grammar = answer_grammar("llama", answer, [Tool("f", "", schema)], special_tokens=tokenizer.special_ids)
+    for text, keeps in (('{"a": "Mo", "b": "Mo"}', True), ('{"a": "Mo", "b": "Tu"}', False)):
+        assert accepts(tokenizer, grammar, f'{{"name": "f", "parameters": {text}}}') == keeps
 
 
 def test_a_call_that_an_answer_turns_into_is_all_there_is() -> None:

@@ -141,6 +141,18 @@ GOLDEN: dict[str, tuple[str, str, bool, tuple[str, str, list[tuple[str, str]]]]]
         False,
         ("", f"```json\n{llama('get_weather', PARIS)}\n```\n", []),
     ),
+    "qwen, an object in a string with text behind it": (
+        "qwen",
+        '<tool_call>{"arguments": "{} x", "name": "get_time"}</tool_call>',
+        False,
+        ("", '<tool_call>{"arguments": "{} x", "name": "get_time"}</tool_call>', []),
+    ),
+    "qwen, tags without a call after one": (
+        "qwen",
+        f"{hermes('get_time', '{}')}\n<tool_call> !</tool_call>",
+        False,
+        ("", "<tool_call> !</tool_call>", [("get_time", "{}")]),
+    ),
     "deepseek, thought": ("deepseek", "Hm.\n</think>\n\n42", True, ("Hm.", "42", [])),
     "deepseek, opens the thought again": ("deepseek", "<think>\nHm.\n</think>\n\n42", True, ("Hm.", "42", [])),
     "deepseek, calls": (
@@ -155,6 +167,12 @@ GOLDEN: dict[str, tuple[str, str, bool, tuple[str, str, list[tuple[str, str]]]]]
         f"<｜tool▁call▁begin｜>function{SEP}get_weather\n{PARIS}<｜tool▁call▁end｜>.",
         False,
         ("", ".", [("get_weather", PARIS)]),
+    ),
+    "deepseek, a fence after the calls": (
+        "deepseek",
+        f"<｜tool▁calls▁begin｜>{deepseek('get_time', '{}')}<｜tool▁calls▁end｜>{FENCE}",
+        False,
+        ("", FENCE, [("get_time", "{}")]),
     ),
     "deepseek, ends in the arguments": (
         "deepseek",
@@ -194,6 +212,43 @@ GOLDEN: dict[str, tuple[str, str, bool, tuple[str, str, list[tuple[str, str]]]]]
         f"```json\n{llama('get_weather', PARIS)}\n```\n{llama('get_time', '{}')}",
         False,
         ("", f"```json\n{llama('get_weather', PARIS)}\n```", [("get_time", "{}")]),
+    ),
+    "llama, a call of code with numbers and text that JSON has not": (
+        "llama",
+        '<|python_tag|>get_weather.call(a=[1e999], b=[NaN], c="\\ud800", d="Zürich")',
+        False,
+        ("", "", [("get_weather", '{"a": "[1e999]", "b": ["NaN"], "c": "\ufffd", "d": "Zürich"}')]),
+    ),
+    "llama, behind a tick": ("llama", f"`{llama('get_time', '{}')}`", False, ("", f"`{llama('get_time', '{}')}`", [])),
+    "llama, ticks of two lines are no fence": (
+        "llama",
+        f"``\n`\n{llama('get_time', '{}')}",
+        False,
+        ("", "``\n`", [("get_time", "{}")]),
+    ),
+    "llama, one semicolon between calls": (
+        "llama",
+        f"{llama('get_time', '{}')};;{llama('get_time', '{}')}",
+        False,
+        ("", f";;{llama('get_time', '{}')}", [("get_time", "{}")]),
+    ),
+    "llama, on the line after an object that broke off": (
+        "llama",
+        f'{{"a": 1,\n{llama("get_time", "{}")}',
+        False,
+        ("", '{"a": 1,', [("get_time", "{}")]),
+    ),
+    "llama, on the line after a brace": (
+        "llama",
+        f"{{\n{llama('get_time', '{}')}",
+        False,
+        ("", "{", [("get_time", "{}")]),
+    ),
+    "llama, built-in with numbers that JSON lacks": (
+        "llama",
+        "<|python_tag|>get_weather.call(a=1e999, b=-Infinity, c=[NaN], d=true)",
+        False,
+        ("", "", [("get_weather", '{"a": "1e999", "b": "-Infinity", "c": ["NaN"], "d": true}')]),
     ),
     "llama, built-in": (
         "llama",

@@ -112,6 +112,27 @@ def test_a_text_stands_for_what_its_schema_says(name: str, text: str, expected: 
     assert type(json.loads(arguments)[name]) is type(expected)
 
 
+@pytest.mark.parametrize(
+    ("schema", "text", "expected"),
+    [
+        ({"type": ["number", "string"]}, "12", "12"),
+        ({"type": ["number", "string"]}, "1.5", "1.5"),
+        ({"type": ["integer", "string"]}, "12", "12"),
+        ({"type": ["integer", "string"]}, "12.0", "12.0"),
+        ({"type": ["integer", "string"]}, "1.5", '"1.5"'),
+        ({"type": ["integer", "string"]}, "true", '"true"'),
+        ({"type": ["boolean", "string"]}, "12", '"12"'),
+        ({"type": ["boolean", "string"]}, "True", "true"),
+        ({"anyOf": [{"type": "integer"}, {"minimum": 1}]}, "12", '"12"'),  # it might be anything
+        ({"allOf": [{"type": "integer"}, {"type": ["integer", "string"]}]}, "1.5", "1.5"),
+    ],
+)
+def test_a_text_of_several_types(schema: dict[str, Any], text: str, expected: str) -> None:
+    """A value of another type than a string where it can be one."""
+    tool = Tool("edit", "", {"properties": {"a": schema}})
+    assert parse(KIND, call(parameter("a", text)), tools=[tool]).calls == [("edit", f'{{"a": {expected}}}')]
+
+
 RECURSIVE = {
     "$ref": "#/$defs/Part",
     "$defs": {
@@ -140,6 +161,9 @@ RECURSIVE = {
         ({"properties": {"a": {"type": "string"}}, "additionalProperties": {"type": "integer"}}, {"a": "12", "b": 12}),
         ({"$ref": "#name", "properties": {"a": {"$ref": "#name"}}}, {"a": "12"}),  # no pointer
         ({"properties": {"a": {"$ref": "#/x%20y/1"}}, "x y": [{}, {"type": "integer"}]}, {"a": 12}),
+        ({"properties": {"a": {"$ref": "#/x/2"}}, "x": [{}, {"type": "integer"}]}, {"a": "12"}),  # leads nowhere
+        ({"properties": {"a": {"$ref": "#/x~1y"}}, "x/y": {"type": "integer"}}, {"a": 12}),
+        ({"properties": {"a": {"$ref": "#/x~01y"}}, "x~1y": {"type": "integer"}}, {"a": 12}),
         ({"$ref": "#"}, {"a": "12"}),
     ],
 )
@@ -177,6 +201,7 @@ def test_tags_in_the_strings_of_a_list_are_text(value: list[Any], step: int) -> 
         (call(parameter("text", "a")).removesuffix("\n</tool_call>"), "", [{"text": "a"}]),
         ("<tool_call><function=edit><parameter=text>a</parameter></function></tool_call>!", "!", [{"text": "a"}]),
         (call("<parameter=text>\na\n"), "", [{"text": "a"}]),
+        (call("<parameter=text>\na\n</parameter>\n\n \t\n"), "", [{"text": "a"}]),
         ("<tool_call>\n<function=edit>\n" + parameter("text", "a") + "</tool_call>", "", [{"text": "a"}]),
         ("<tool_call><function=edit></function>\n<function=edit>\n</function></tool_call>", "", [{}, {}]),
         # texts that speak of tags

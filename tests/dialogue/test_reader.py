@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
 from dialogue.helpers import TOOLS, Bytes, Parsed, put_together
 
 from gristmill.dialogue.parsers import make_parser
@@ -13,9 +14,13 @@ from gristmill.dialogue.types import Delta
 CALL = '<tool_call>{"name": "get_time", "arguments": {"a": "é"}}</tool_call>'
 
 
-def read(text: str, special: Sequence[str], stop: Sequence[str] = ()) -> Parsed:
+def read(
+    text: str, special: Sequence[str], stop: Sequence[str] = (), min_tokens: int = 0, ends: Sequence[int] = ()
+) -> Parsed:
+    """ends: ids that end answers, beside those of special tokens."""
     tokenizer = Bytes(special)
-    reader = DialogueReader(tokenizer, make_parser("qwen", tools=TOOLS), stop)
+    tokenizer.eos_ids += tuple(ends)
+    reader = DialogueReader(tokenizer, make_parser("qwen", tools=TOOLS), stop, min_tokens)
     deltas: list[Delta] = []
     for token_id in tokenizer.encode_all(text):
         deltas += reader.push(token_id)
@@ -40,6 +45,17 @@ def test_stop_strings() -> None:
     assert (parsed.reasoning, parsed.content) == ("stop", "on st")
     assert len(parsed.calls) == 2
     assert read("ends in sto", ["<|im_end|>"], stop=["stop"]).content == "ends in sto"
+
+
+@pytest.mark.parametrize(("min_tokens", "content"), [(0, "a"), (2, "a"), (3, "a<>b"), (5, "a<>b"), (6, "a<>b<>c")])
+def test_a_stop_string_within_the_first_tokens_is_text(min_tokens: int, content: str) -> None:
+    """Three tokens complete the first, six the second."""
+    assert read("a<>b<>c", [], stop=["<>"], min_tokens=min_tokens).content == content
+
+
+def test_an_id_that_ends_answers_is_no_text() -> None:
+    """Whether the vocabulary says that it is special or not."""
+    assert read("Well.", [], ends=[ord(".")]).content == "Well"
 
 
 def test_an_incomplete_character_at_the_end() -> None:

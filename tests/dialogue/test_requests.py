@@ -56,6 +56,8 @@ def test_tools_are_read() -> None:
     assert read_tools([chat]) == read_tools([flat]) == (WEATHER,)
     assert read_tools([{"type": "function", "function": {"name": "f"}}]) == (Tool("f"),)
     assert read_tools(None) == read_tools([]) == ()
+    most = [{"type": "function", "name": f"f{i}".ljust(64, "_")} for i in range(MAX_TOOLS)]
+    assert [tool.name for tool in read_tools(most)] == [tool["name"] for tool in most]
 
 
 @pytest.mark.parametrize(

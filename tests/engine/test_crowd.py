@@ -4,7 +4,7 @@ alone, under random arrivals, chunks, preemption, shared beginnings, drafts, thr
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -300,6 +300,26 @@ def test_the_comparison_can_fail(folder: Path) -> None:
     other = [replace(r, prompt_ids=(r.prompt_ids[0] ^ 1, *r.prompt_ids[1:])) for r in requests]
     expected, told = alone(path, requests), Crowd(path, WAYS["together"]).run(other)
     assert all(told[number] != expected[number] for number in expected)
+
+
+def test_a_draft_model_guesses_right_after_a_preemption(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model guesses for itself. It keeps to the blocks and the output that are left, and nothing stays behind."""
+    propose = DraftModel.propose
+
+    def checked(self: DraftModel, sequences: Iterable[Sequence], most: int) -> None:
+        guessed = list(sequences)
+        propose(self, guessed, most)
+        assert all(len(s.tokens) + len(s.drafts) < s.max_tokens for s in guessed), "guesses after the last token"
+
+    monkeypatch.setattr(DraftModel, "propose", checked)
+    crowd = Crowd(checkpoint(folder, "llama-wide", "Q8_0"), Way(n_blocks=8, max_sequences=4, draft=True))
+    params = SamplingParams(temperature=0, max_tokens=34, seed=0)
+    crowd.run([Request(tuple(range(9 * i + 3, 9 * i + 21)), params) for i in range(4)])
+    scheduler, draft_model = crowd.scheduler, crowd.loop._draft_model
+    assert scheduler.n_preempted > 0
+    assert scheduler.n_accepted > 0.9 * scheduler.n_drafted > 90
+    assert draft_model is not None
+    assert not draft_model._states
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from gristmill.engine.drafts import FIRST_LENGTH, LONGEST, PromptLookup
+from gristmill.engine.drafts import FIRST_LENGTH, FIRST_PAUSE, LONGEST, LONGEST_PAUSE, PromptLookup
 
 
 def proposals_of(text: list[int], n_prompt: int) -> tuple[int, int, int]:
@@ -94,6 +94,23 @@ def test_one_miss_among_hits_makes_no_pause() -> None:
     assert lookup.propose(tokens, 2) != []
     lookup.learn(2, 0)
     assert lookup.propose(tokens, 2) == []
+
+
+def test_pauses_double_up_to_the_longest_and_one_hit_does_not_end_them() -> None:
+    tokens, lookup = [7] * 10, PromptLookup()
+
+    def pause_after(n_accepted: int) -> int:
+        """Tokens that come before it proposes again."""
+        assert lookup.propose(tokens, 2) != []
+        lookup.learn(2, n_accepted)
+        n_before = len(tokens)
+        while not lookup.propose(tokens, 2):
+            tokens.append(7)
+        return len(tokens) - n_before
+
+    pauses = [pause_after(0) for _ in range(6)]
+    assert pauses == [0, FIRST_PAUSE, 2 * FIRST_PAUSE, 4 * FIRST_PAUSE, LONGEST_PAUSE, LONGEST_PAUSE]
+    assert [pause_after(1), pause_after(0)] == [0, LONGEST_PAUSE]
 
 
 def test_it_comes_back_from_a_pause() -> None:

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import pytest
 import small_model
 
 from gristmill import LLM, SamplingParams
+from gristmill.engine.draft_model import check_draft
 from gristmill.engine.engine import EngineClosedError
 from gristmill.engine.runner import Runner
 from gristmill.engine.scheduler import QueueFullError
@@ -187,6 +189,26 @@ def test_cancelled_requests_leave_nothing_behind(llm: LLM) -> None:
     assert not engine._loop._streams
     assert not engine._loop._adjusters
     assert n_events
+
+
+def test_requests_of_every_kind_leave_nothing_behind(path: Path) -> None:
+    with LLM(path, threads=1, speculate=True) as llm:
+        llm.generate([[1, 2, 3]], SamplingParams(max_tokens=3, logprobs=1, repetition_penalty=1.2))
+        llm.score([1, 2, 3])
+        llm.embed([1, 2, 3])
+        loop = llm._open()._loop
+        assert loop is not None
+        kept = loop._streams, loop._adjusters, loop._lookups, loop._scored, loop._hidden
+        wait_until(lambda: not any(kept), "nothing is kept")
+
+
+def test_each_request_gets_as_many_alternatives_as_it_asked_for(llm: LLM) -> None:
+    params = [SamplingParams(temperature=0, max_tokens=4, logprobs=n, ignore_eos=True) for n in (1, 4)]
+    few, many = llm.generate([[1, 2]] * 2, params)
+    assert few.outputs[0].logprobs is not None
+    assert many.outputs[0].logprobs is not None
+    assert [len(found) for found in few.outputs[0].logprobs] == [1] * 4
+    assert [len(found) for found in many.outputs[0].logprobs] == [4] * 4
 
 
 def test_a_cancelled_request_ends_within_two_steps(llm: LLM) -> None:
@@ -360,6 +382,16 @@ def test_a_draft_model_must_fit(path: Path, tmp_path: Path) -> None:
     short = small_model.write_model(tmp_path / "short.bin", context=64)
     with pytest.raises(ValueError, match="made for 64 tokens of context, not 128"):
         LLM(path, draft=short)
+    other = small_model.write_model(tmp_path / "other.bin", vocab=258)
+    with pytest.raises(ValueError, match="has 258 tokens and the model 259: they need one vocabulary"):
+        LLM(path, draft=other)
+
+
+def test_a_draft_model_needs_a_layer_that_keeps_everything(llm: LLM) -> None:
+    config = llm._open().config
+    check_draft(config, replace(config, windows=(0, 16)), 128)
+    with pytest.raises(ValueError, match="all have a sliding window keeps too little for a draft model"):
+        check_draft(config, replace(config, windows=(16, 32)), 128)
 
 
 def test_a_cache_that_cannot_hold_one_context_is_refused_before_loading(path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from fake_engine import FakeEngine, answer_alone
 
-from gristmill.engine.scheduler import Part, QueueFullError, Scheduler
+from gristmill.engine.scheduler import MAX_ROWS, Part, QueueFullError, Scheduler
 from gristmill.engine.sequence import Sequence, Status
 from gristmill.engine.tables import BlockTables, first_kept, most_held
 from gristmill.kv.pool import BlockPool
@@ -53,6 +53,19 @@ def test_a_lone_prompt_is_computed_in_steps_of_its_own_size() -> None:
     assert [counts(engine.step()) for _ in range(4)] == [{0: 18, 1: 14}, {0: 1, 1: 31}, {0: 1, 1: 5}, {0: 1, 1: 1}]
     engine.add(prompt_of(40, 2), max_output=2)
     assert [counts(engine.step()) for _ in range(5)] == [{2: 12}, {2: 12}, {2: 12}, {2: 4}, {2: 1}]
+    run_checked(engine)
+
+
+def test_who_wants_the_logits_of_many_tokens_gets_few_of_them_in_a_step() -> None:
+    engine = FakeEngine([100], step_tokens=256)
+    engine.add(prompt_of(200), max_output=2, rows_from=50)
+    steps = [engine.step() for _ in range(4)]
+    assert [(part.n_tokens, part.n_logits) for parts in steps for part in parts] == [
+        (50 + MAX_ROWS, MAX_ROWS),
+        (MAX_ROWS, MAX_ROWS),
+        (200 - 50 - 2 * MAX_ROWS, 200 - 50 - 2 * MAX_ROWS),
+        (1, 1),
+    ]
     run_checked(engine)
 
 
@@ -203,6 +216,24 @@ def test_a_newcomer_joins_those_that_go_token_by_token() -> None:
         engine.step()
     engine.add(prompt_of(20, 1), max_output=2)
     assert [counts(engine.step()) for _ in range(3)] == [{0: 1, 1: 20}, {0: 1, 1: 1}, {0: 1}]
+    run_checked(engine)
+
+
+@pytest.mark.parametrize(("max_sequences", "priority", "goes_on"), [(3, 0, False), (2, 0, True), (2, -1, False)])
+def test_steps_go_on_beside_one_that_waits_where_it_can_get_no_place(
+    max_sequences: int, priority: int, goes_on: bool
+) -> None:
+    engine = FakeEngine([100], max_sequences=max_sequences)
+    for first in range(2):
+        engine.add(prompt_of(10, first), max_output=20)
+    for _ in range(3):
+        engine.step()
+    scheduler = engine.scheduler
+    assert scheduler.go_on() is not None
+    assert scheduler.go_on_ahead() is not None
+    engine.add(prompt_of(10, 2), max_output=20, priority=priority)
+    assert (scheduler.go_on() is not None) == goes_on
+    assert (scheduler.go_on_ahead() is not None) == goes_on
     run_checked(engine)
 
 
@@ -459,6 +490,18 @@ def test_higher_priority_does_not_wait_for_a_prefix_that_a_lower_one_computes() 
     run_checked(engine)
 
 
+def test_who_waits_for_a_prefix_waits_on_where_another_that_computed_it_too_leaves() -> None:
+    engine = FakeEngine([100], step_tokens=20)
+    engine.add(prompt_of(100), priority=1)
+    engine.step()
+    engine.add(prompt_of(100), priority=0)
+    engine.step()
+    engine.scheduler.abort(0)
+    third = engine.add(prompt_of(100), priority=0)
+    engine.run()
+    assert third.n_cached == 96
+
+
 def test_of_two_with_higher_priority_one_waits_for_the_other() -> None:
     """One behind both began to compute the prefix before either: that does not hide that the first of them does."""
     engine = FakeEngine([100], step_tokens=40)
@@ -489,6 +532,17 @@ def test_a_window_holds_its_blocks_and_no_more(window: int) -> None:
             assert (n_freed + 1) * 16 > sequence.n_full * 16 - window + 1
     assert most == most_held(299, window)
     engine.check_answers()
+
+
+def test_a_window_frees_its_blocks_while_steps_go_on_by_themselves() -> None:
+    engine = FakeEngine([100], [16])
+    engine.add(prompt_of(10), max_output=200)
+    for _ in range(3):
+        engine.step()
+    for _ in range(100):
+        assert engine.scheduler.go_on() is not None
+        engine.scheduler.take([7])
+        assert engine.pools[0].n_blocks - engine.pools[0].n_free <= most_held(200, 16) + 1
 
 
 def test_long_prompts_pass_through_a_small_window() -> None:

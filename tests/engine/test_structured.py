@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 
 import jsonschema
 import pytest
@@ -11,6 +12,7 @@ import small_model
 from random_schemas import SchemaMaker
 
 from gristmill import LLM, SamplingParams, StructuredOutputsParams
+from gristmill.engine.adjust import Adjuster
 from gristmill.engine.guide import Guide, GuideError
 from gristmill.types import Event, Failure, Request
 
@@ -109,6 +111,33 @@ def test_a_grammar_that_fails_while_it_is_guessed_along_ends_its_own_request_alo
     assert llm.generate([[1, 50]], plain)[0].outputs == alone
     assert isinstance(events[-1], Failure)
     assert "grown over its limits" in str(events[-1].error)
+
+
+def test_a_grammar_that_fails_in_a_step_with_others_ends_its_own_request_alone(
+    llm: LLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: object) -> None:
+        raise GuideError("regex", "has grown over its limits")
+
+    monkeypatch.setattr(Adjuster, "fill_masks", failing)
+    engine, ended = llm._open(), threading.Event()
+    plain = SamplingParams(temperature=0, max_tokens=20, ignore_eos=True)
+    structured = Request((1, 60), params(0, StructuredOutputsParams(regex="[a-c]{9}")))
+    told: list[Event] = []
+    failed: list[Event] = []
+
+    def take(event: Event) -> bool:
+        if not told:  # so that it is there at the next step
+            engine.submit(structured, lambda event: bool(failed.append(event)))
+        told.append(event)
+        if isinstance(event, Failure) or len(told) == 20:
+            ended.set()
+        return False
+
+    engine.submit(Request((1, 50), plain), take)
+    assert ended.wait(60)
+    assert not any(isinstance(event, Failure) for event in told)
+    assert isinstance(failed[-1], Failure)
 
 
 def test_what_cannot_be_kept_together_is_refused() -> None:

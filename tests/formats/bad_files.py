@@ -45,6 +45,17 @@ def many_long_strings(path: Path) -> None:
         file.write(b"\0" * 64)
 
 
+def two_arrays_of_strings(path: Path) -> None:
+    """Each of half as many empty strings as are allowed together, and one more."""
+    n = (1 << 20) + 1
+    with path.open("wb") as file:
+        file.write(ff.gguf(n_keys=2, pad=False))
+        for i in range(2):
+            file.write(ff.key(b"k%d" % i, ff.ARRAY, ff.u32(ff.STRING) + ff.u64(n)))
+            file.seek(8 * n, os.SEEK_CUR)
+        file.write(b"\0" * 64)
+
+
 def many_long_names(path: Path) -> None:
     """3,000 keys of 64 KiB each, all holes but for a number."""
     with path.open("wb") as file:
@@ -121,6 +132,11 @@ def _gguf() -> list[Bad]:
             "40 million empty strings",
             sparse(ff.gguf([ff.key(b"k", ff.ARRAY, ff.u32(ff.STRING) + ff.u64(40_000_000))], pad=False), 1 << 30),
             ("key 'k'", "40000000"),
+        ),
+        (
+            "more strings in two arrays than the limit",
+            two_arrays_of_strings,
+            ("length of key 'k1'", "1048577", "1048575"),
         ),
         (
             "2 Mi empty strings, then rubbish",

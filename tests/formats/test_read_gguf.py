@@ -263,6 +263,11 @@ def test_split_files_that_do_not_belong_together(split: tuple[list[Path], dict[s
     parts[2].write_bytes(second.replace(b"split.no\x02\0\0\0\x01\0", b"split.no\x02\0\0\0\x02\0"))
     with pytest.raises(ModelFormatError, match=r"model-00003.*: tensor .* is also in 'model-00002"):
         open_checkpoint(parts[0])
+    other = third.replace(b"split.count\x02\0\0\0\x03\0", b"split.count\x02\0\0\0\x04\0")
+    assert other != third
+    parts[2].write_bytes(other)
+    with pytest.raises(ModelFormatError, match=r"model-00003-of-00003\.gguf: key 'split.count': is 4, .* asks for 3"):
+        open_checkpoint(parts[0])
     parts[2].write_bytes(third)
     n = len(GGUF_TYPES) * 3
     n_tensors = ff.key(b"split.tensors.count", ff.I32, struct.pack("<i", n))
@@ -273,6 +278,9 @@ def test_split_files_that_do_not_belong_together(split: tuple[list[Path], dict[s
     with pytest.raises(ModelFormatError, match=f"'split.tensors.count': is {n + 1}, the parts hold {n}"):
         open_checkpoint(parts[1])
     parts[0].write_bytes(first)
+    misnamed = shutil.copy(parts[0], parts[0].with_name("model-00001-of-00005.gguf"))
+    with pytest.raises(ModelFormatError, match=r"file name: is 'model-00001-of-00005.gguf', a part of 3 is named like"):
+        open_checkpoint(misnamed)
     parts[2].unlink()
     with pytest.raises(ModelFormatError, match=r"part 3 of 3: 'model-00003-of-00003.gguf' is missing"):
         open_checkpoint(parts[0])

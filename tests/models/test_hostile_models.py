@@ -225,6 +225,8 @@ def test_every_config_field_is_checked(tmp_path: Path, key: str) -> None:
         ({"rope_scaling": {"rope_type": ["yarn"]}}, r"field 'rope_type': is \['yarn'\], must be text"),
         ({"rope_theta": 1.0, "rope_scaling": YARN}, "field 'rope_theta': is 1, must be over 1 with YaRN"),
         ({"rope_scaling": {**YARN, "rope_theta": 0.5}}, "field 'rope_theta': is 0.5, must be over 1 with YaRN"),
+        ({"rope_scaling": {**YARN, "mscale": 1.0}}, "field 'mscale': is 1.0, which"),
+        ({"rope_scaling": {**YARN, "mscale_all_dim": 0.7}}, "field 'mscale_all_dim': is 0.7, which"),
         ({"quantization_config": [1]}, "field 'quantization_config'"),
         ({"model_type": "mistral", "sliding_window": -4}, "sliding_window"),
         ({"model_type": "qwen2", "use_sliding_window": True, "layer_types": ["linear_attention"]}, "layer_types"),
@@ -322,6 +324,17 @@ def test_yarn_of_gguf(tmp_path: Path, keys: dict[str, Any], message: str) -> Non
     yarn = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0}
     with pytest.raises(ModelFormatError, match=message):
         load(write_gguf(tmp_path, LLAMA_GGUF, {**GGUF_KEYS, **yarn, **keys}))
+
+
+@pytest.mark.parametrize(
+    "changes", [{"attention.value_length": 2 * HEAD_DIM}, {"rope.dimension_count": HEAD_DIM // 2}, {"expert_count": 2}]
+)
+def test_what_gguf_asks_for_and_is_not_computed_is_refused_by_name(tmp_path: Path, changes: dict[str, int]) -> None:
+    ((key, value),) = changes.items()
+    usual = {"attention.value_length": HEAD_DIM, "rope.dimension_count": HEAD_DIM, "expert_count": 0}
+    load(write_gguf(tmp_path, LLAMA_GGUF, {**GGUF_KEYS, **usual}))
+    with pytest.raises(ModelFormatError, match=rf"model\.gguf: field 'llama\.{key}': is {value}, which"):
+        load(write_gguf(tmp_path, LLAMA_GGUF, {**GGUF_KEYS, **usual, **changes}))
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, 1e-38, np.inf, np.nan])

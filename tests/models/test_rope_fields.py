@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from oracles.families import save
 from oracles.gguf_files import Linear, save_gguf
-from transformers import GptOssConfig, LlamaConfig
+from transformers import GptOssConfig, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config, Qwen3MoeConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from gristmill import LLM
@@ -35,8 +35,8 @@ HF: Mapping[str, Any] = {
 }
 
 
-def config_of(metadata: Mapping[str, Any]) -> ModelConfig:
-    return read_config(SimpleNamespace(format="safetensors", path=Path("model"), metadata=metadata))  # type: ignore[arg-type]
+def config_of(metadata: Mapping[str, Any], file_format: str = "safetensors") -> ModelConfig:
+    return read_config(SimpleNamespace(format=file_format, path=Path("model"), metadata=metadata))  # type: ignore[arg-type]
 
 
 def config_of_gguf(path: Path, keys: Mapping[str, Any], context: int = 4096) -> ModelConfig:
@@ -127,6 +127,26 @@ def test_the_context_that_a_scaling_is_for(scaling: dict[str, Any] | None, conte
         assert config_of({**HF, "rope_parameters": {**scaling, "rope_theta": 1e4}}).max_context == context
 
 
+def test_the_original_context_may_stand_beside_the_scaling() -> None:
+    yarn = {"rope_type": "yarn", "factor": 4.0}
+    within, beside = (
+        {**HF, "rope_scaling": {**yarn, "original_max_position_embeddings": 8192}},
+        {**HF, "rope_scaling": yarn, "original_max_position_embeddings": 8192},
+    )
+    assert config_of(within) == config_of(beside) != config_of({**HF, "rope_scaling": yarn})
+    both = {**beside, "rope_scaling": {**yarn, "original_max_position_embeddings": 64}}
+    theirs = LlamaConfig(head_dim=16, **{**both, "rope_theta": 1e4})
+    np.testing.assert_allclose(config_of({**both, "rope_theta": 1e4}).rope.inv_freq, rope_of(theirs)[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("turns", [{"beta_fast": 8.0, "beta_slow": 8.0, "truncate": False}, {"beta_slow": 11.0}])
+def test_a_scaling_may_leave_nothing_to_blend(turns: dict[str, Any]) -> None:
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "rope_theta": 1e4, **turns}
+    found = config_of({**HF, "rope_parameters": yarn}).rope.inv_freq
+    theirs = LlamaConfig(head_dim=16, max_position_embeddings=HF["max_position_embeddings"], rope_parameters=yarn)
+    np.testing.assert_allclose(found, rope_of(theirs)[0], rtol=1e-6)
+
+
 def test_what_people_add_counts() -> None:
     """As in transformers, where both are there; the base is of either."""
     added = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096}
@@ -164,6 +184,9 @@ def test_the_longer_context_can_be_asked_for(scaling: dict[str, Any], tmp_path: 
 # ---- what config.json leaves out -------------------------------------------------------------------------------------
 
 
+PLAIN: Mapping[str, Any] = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 1.0}
+
+
 def rope_of(config: Any) -> tuple[np.ndarray, float]:
     """What transformers computes."""
     inv_freq, scale = ROPE_INIT_FUNCTIONS[config.rope_parameters["rope_type"]](config, "cpu")
@@ -193,6 +216,46 @@ def test_gpt_oss_is_what_transformers_takes_it_for(said: dict[str, Any]) -> None
     assert (ours.moe.n_experts, ours.moe.n_active) == (theirs.num_local_experts, theirs.num_experts_per_tok)
     assert ours.windows == (theirs.sliding_window, 0, theirs.sliding_window)
     assert (ours.max_context, ours.swiglu_limit) == (theirs.max_position_embeddings, theirs.swiglu_limit)
+
+
+@pytest.mark.parametrize("config", [LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config, Qwen3MoeConfig])
+def test_others_are_what_transformers_takes_them_for(config: Any) -> None:
+    """But for their heads, which every published file tells."""
+    given: dict[str, Any] = {**HF, "num_hidden_layers": 30, "head_dim": 16, "max_position_embeddings": 8192}
+    if config is Qwen3MoeConfig:
+        given |= {"moe_intermediate_size": 32, "norm_topk_prob": True}
+    elif config in (Qwen2Config, Qwen3Config):
+        given["use_sliding_window"] = True
+    given["model_type"] = config.model_type
+    theirs, ours = config(**given), config_of(given)
+    np.testing.assert_allclose(
+        ours.rope.inv_freq, rope_of(LlamaConfig(head_dim=16, rope_parameters=PLAIN))[0], rtol=1e-6
+    )
+    assert theirs.rope_parameters == {"rope_type": "default", "rope_theta": PLAIN["rope_theta"]}
+    assert (ours.norm_eps, ours.tied_head) == (theirs.rms_norm_eps, theirs.tie_word_embeddings)
+    window = getattr(theirs, "sliding_window", None) or 0
+    types = getattr(theirs, "layer_types", None) or ["sliding_attention"] * 30
+    assert ours.windows == tuple(window if kind == "sliding_attention" else 0 for kind in types)
+    moe = ours.moe and (ours.moe.n_experts, ours.moe.n_active)
+    assert moe == ((theirs.num_experts, theirs.num_experts_per_tok) if config is Qwen3MoeConfig else None)
+
+
+def test_mistral_may_say_that_it_has_no_window() -> None:
+    mistral = {**HF, "model_type": "mistral"}
+    assert config_of({**mistral, "sliding_window": None}).windows == (0, 0)
+    assert config_of(mistral).windows == (4096, 4096)
+
+
+def test_openais_gpt_oss_is_what_its_authors_take_it_for() -> None:
+    """What ModelConfig says where config.json does not (github.com/openai/gpt-oss, gpt_oss/torch/model.py)."""
+    sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3, "head_dim": 16}
+    given = {**sizes, "num_attention_heads": 4, "num_key_value_heads": 2, "num_experts": 8, "sliding_window": 128}
+    rope = {"rope_theta": 150000.0, "rope_scaling_factor": 32.0, "rope_ntk_alpha": 1.0, "rope_ntk_beta": 32.0}
+    defaults = {**rope, "initial_context_length": 4096, "experts_per_token": 4, "swiglu_limit": 7.0}
+    said, unsaid = (config_of(metadata, "gpt-oss") for metadata in ({**given, **defaults}, given))
+    assert said == unsaid
+    assert said.max_context == 131072
+    assert config_of({**given, "rope_scaling_factor": 1.0}, "gpt-oss").max_context == 4096
 
 
 def test_gpt_oss_without_scaling() -> None:

@@ -93,6 +93,45 @@ def test_echo_with_logprobs_scores_the_prompt(running) -> None:
         assert answer.usage.completion_tokens == max_tokens
 
 
+@pytest.mark.parametrize("echo", [False, True])
+@pytest.mark.parametrize("stream", [False, True])
+def test_offsets_go_on_from_token_to_token(running, echo: bool, stream: bool) -> None:
+    asked: dict[str, Any] = {"model": "tiny", "prompt": "hello", "echo": echo, "logprobs": 0, "stream": stream}
+    answer = running.openai.completions.create(**asked, **GREEDY)
+    choices = [chunk.choices[0] for chunk in answer] if stream else answer.choices
+    found = [choice.logprobs for choice in choices if choice.logprobs is not None]
+    tokens = [token for each in found for token in each.tokens]
+    assert len(tokens) == 12 + (len(running.llm.tokenizer.encode("hello")) if echo else 0)
+    offsets = [offset for each in found for offset in each.text_offset]
+    assert offsets == [sum(map(len, tokens[:i])) for i in range(len(tokens))]
+    assert all(each.top_logprobs is None for each in found)  # none were asked for
+
+
+@pytest.mark.parametrize(("min_tokens", "text"), [(0, "ab"), (3, "abcab"), (6, "abcabcab")])
+def test_a_stop_string_within_the_first_tokens_is_text(says, min_tokens: int, text: str) -> None:
+    asked: dict[str, Any] = {"prompt": "ab", "stop": "c", "min_tokens": min_tokens}
+    answer = says("abcabcabcd").http.post("/v1/completions", json=asked).json()
+    assert answer["choices"][0]["text"] == text
+
+
+@pytest.mark.parametrize(
+    ("change", "param"),
+    [({"max_tokens": 0}, "max_tokens"), ({"prompt": ["a", [1]]}, "prompt"), ({"best_of": 2}, "best_of")],
+)
+def test_what_cannot_be_kept_is_refused_by_name(running, change: dict[str, Any], param: str) -> None:
+    response = running.http.post("/v1/completions", json={"prompt": "ab", **change})
+    assert (response.status_code, response.json()["error"]["param"]) == (400, param)
+
+
+def test_ids_are_of_the_vocabulary(running) -> None:
+    n_ids = running.llm.tokenizer.vocab_size
+    asked: dict[str, Any] = {"max_tokens": 1, "prompt": [1, n_ids - 1]}
+    assert running.http.post("/v1/completions", json=asked).status_code == 200
+    refused = running.http.post("/v1/completions", json={**asked, "prompt": [1, n_ids]})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "prompt")
+    assert f"token id {n_ids} " in refused.json()["error"]["message"]
+
+
 def test_echo_in_a_stream_comes_first(running) -> None:
     stream = running.openai.completions.create(model="tiny", prompt="hello", echo=True, stream=True, **GREEDY)
     assert "".join(c.choices[0].text for c in stream) == "hello" + expected(running, "hello").outputs[0].text

@@ -12,7 +12,11 @@ import pytest
 from served import Running, serving
 
 from gristmill import LLM
+from gristmill.engine.engine import EngineClosedError
+from gristmill.engine.guide import GuideError
+from gristmill.engine.scheduler import QueueFullError
 from gristmill.serve.app import Settings
+from gristmill.serve.errors import as_api_error, too_long
 from gristmill.serve.guard import Access
 
 MESSAGE = {"model": None, "max_tokens": 4, "messages": [{"role": "user", "content": "a"}]}
@@ -132,3 +136,43 @@ def test_paths_that_are_not_there(running: Running) -> None:
 def test_without_a_key(locked: Running, path: str) -> None:
     error = locked.http.post(path, json={}).json()["error"]
     assert (error["type"], error["code"]) == ("authentication_error", "invalid_api_key")
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code"),
+    [
+        (GuideError("json", "4 other grammars are still being compiled; try again later"), 503, "overloaded"),
+        (GuideError("json", "no schema"), 400, "invalid_schema"),
+        (QueueFullError("8 requests wait"), 503, "overloaded"),
+        (MemoryError(), 503, "overloaded"),
+        (EngineClosedError("gone"), 503, "unavailable"),
+        (ValueError("top_k: no number"), 400, "invalid_value"),
+        (KeyError("secret"), 500, "internal_error"),
+    ],
+)
+def test_what_clients_are_told_of_an_exception(error: Exception, status: int, code: str) -> None:
+    told = as_api_error(error)
+    assert (told.status, told.code) == (status, code)
+    assert ("Retry-After" in told.headers) == (code == "overloaded")
+    assert told.message
+    assert "secret" not in told.message
+
+
+def test_reasons_are_said_in_this_servers_words(running: Running) -> None:
+    asked = {"messages": MESSAGE["messages"], "stop": ["a"] * 17}
+    refused = running.http.post("/v1/chat/completions", json=asked).json()["error"]["message"]
+    assert refused == "stop: has 17 strings; at most 16 are allowed"
+    told = "this model's maximum context length is 8 tokens, but the request has {} of prompt{}; shorten the prompt or"
+    assert too_long(8, 0, 8, "prompt").message.startswith(told.format("8 tokens", ", which leaves none for the answer"))
+    assert too_long(8, 3, 8, "prompt", at_least=True).message.startswith(
+        told.format("at least 8 tokens", " and 3 for the answer")
+    )
+
+
+def test_a_model_has_several_names(llm: LLM) -> None:
+    with serving(llm, Settings(names=("tiny", "org/tiny"))) as running:
+        for name in ("tiny", "org/tiny", None):
+            answer = running.http.post("/v1/completions", json={"model": name, "prompt": "ab", "max_tokens": 1})
+            assert answer.json()["model"] == "tiny"
+        refused = running.http.post("/v1/completions", json={"model": "org", "prompt": "ab", "max_tokens": 1})
+        assert (refused.status_code, refused.json()["error"]["param"]) == (404, "model")

@@ -259,6 +259,22 @@ def test_pages_from_elsewhere_may_not_ask(running, llm: LLM) -> None:
         assert server.http.get("/v1/models", headers={"Origin": "https://evil.example"}).status_code == 403
 
 
+def test_pages_from_anywhere_may_ask_where_they_are_let(llm: LLM) -> None:
+    """A browser asks first, and then shows no key."""
+    elsewhere = {"Origin": "https://any.example"}
+    first = {**elsewhere, "Access-Control-Request-Method": "GET"}
+    with serving(llm, Settings(access=Access(api_keys=("one",), cors_origins=("*",)))) as server:
+        asked = server.http.options("/v1/models", headers=first)
+        assert (asked.status_code, asked.headers["access-control-allow-origin"]) == (200, "*")
+        assert server.http.get("/v1/models", headers=elsewhere).status_code == 401
+        assert server.http.get("/v1/models", headers={**elsewhere, "x-api-key": "one"}).status_code == 200
+    with serving(llm, Settings(access=Access(api_keys=("one",), check_host=False))) as server:
+        assert server.http.options("/v1/models").status_code == 401
+        for host in ("any.example", "any.example:80", ""):
+            assert server.http.get("/v1/models", headers={"Host": host, "x-api-key": "one"}).status_code == 200
+        assert server.http.get("/v1/models", headers={**elsewhere, "x-api-key": "one"}).status_code == 403
+
+
 def test_names_that_are_allowed_are_the_servers_own(llm: LLM) -> None:
     names = ("host.docker.internal", "Mill.example.", "[fd00::1]", "192.168.0.7")
     with serving(llm, Settings(access=Access(allowed_hosts=names))) as server:

@@ -44,6 +44,19 @@ def test_an_answer(running, client: Callable[..., anthropic.Anthropic]) -> None:
     assert counted.input_tokens == chat.usage.prompt_tokens
 
 
+def test_cached_tokens_are_told(running, client: Callable[..., anthropic.Anthropic]) -> None:
+    asked: dict[str, Any] = {**ASK, "max_tokens": 2, "system": "a text that is long enough for a block of the cache"}
+    client(running).messages.create(**asked)
+    usage = client(running).messages.create(**asked).usage
+    with client(running).messages.stream(**asked) as stream:
+        streamed = stream.get_final_message().usage
+    counted = client(running).messages.count_tokens(model="tiny", messages=ASK["messages"], system=asked["system"])
+    for told in (usage, streamed):
+        assert told.cache_read_input_tokens >= 32
+        assert told.input_tokens == counted.input_tokens - told.cache_read_input_tokens
+        assert told.output_tokens == 2
+
+
 def test_thoughts_text_and_calls_are_blocks(says, client: Callable[..., anthropic.Anthropic]) -> None:
     message = client(says(ANSWER)).messages.create(**ASK, tools=[WEATHER])
     assert [block.type for block in message.content] == ["thinking", "text", "tool_use"]

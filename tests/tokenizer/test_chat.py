@@ -586,6 +586,25 @@ def test_roles_that_a_template_writes_are_its_own() -> None:
     assert joined(ChatTemplate(any_role).render(messages)) == transformers_text(any_role, messages)
 
 
+@pytest.mark.parametrize("name", ["reasoning_content", "thinking", "reasoning"])
+def test_reasoning_comes_under_any_of_its_names(name: str) -> None:
+    template = ChatTemplate("{{ messages[0].reasoning_content }}, {{ messages[0].thinking }}")
+    parts = template.render([{"role": "assistant", "content": "Yes.", name: "Why?"}])
+    assert "".join(text for text, _ in parts) == "Why?, Why?"
+
+
+@pytest.mark.parametrize(("tools", "text"), [(None, "plain"), ([], "plain"), ([{"type": "function"}], "tools")])
+def test_the_template_for_tools_is_for_some(tools: list[dict[str, Any]] | None, text: str) -> None:
+    chat = ChatTemplate("plain", named={"tool_use": "tools"})
+    assert chat.render([{"role": "user", "content": ""}], tools=tools) == [(text, True)]
+
+
+@pytest.mark.parametrize("name", ["messages", "tools", "add_generation_prompt", "bos_token", "eos_token"])
+def test_what_a_template_is_given_is_not_replaced(name: str) -> None:
+    with pytest.raises(ValueError, match=f"chat_template_kwargs: {name} cannot be given here"):
+        ChatTemplate("").render([{"role": "user", "content": ""}], chat_template_kwargs={name: "x"})
+
+
 def test_deep_input_is_refused() -> None:
     deep: Any = "x"
     for _ in range(3000):

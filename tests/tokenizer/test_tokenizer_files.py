@@ -175,6 +175,8 @@ def test_the_unbroken_model_loads(tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.model"
     path.write_bytes(message(*PIECES, TRAINER, NORMALIZER))
     assert load_sentencepiece(path).encode("a a") == [1, 3, 4, 3, 4]
+    vocabulary = read_sentencepiece(path)  # the file says no ids, so those of the schema count
+    assert (vocabulary.unk_id, vocabulary.bos_id, vocabulary.eos_id, vocabulary.pad_id) == (0, 1, 2, None)
 
 
 @settings(max_examples=5000 if THOROUGH else 300, deadline=None)
@@ -337,6 +339,20 @@ def test_the_unbroken_metadata_load() -> None:
     # User-defined tokens are ordinary vocabulary and always found; control tokens only when asked for.
     assert tokenizer.encode("ax yb") == [0, 8, 1]
     assert tokenizer.encode("a<s>", parse_special=True) == [0, 7]
+
+
+@pytest.mark.parametrize("pre", ["llama-bpe", "dbrx"])
+def test_a_gguf_file_says_what_begins_and_ends_texts(pre: str) -> None:
+    ids = {"eos_token_id": 0, "eot_token_id": 1, "eom_token_id": 2}
+    said = small_gguf() | {"tokenizer.ggml.pre": pre} | {f"tokenizer.ggml.{key}": value for key, value in ids.items()}
+    tokenizer = load_gguf_vocabulary(said, "model.gguf")
+    assert tokenizer.eos_ids == (0, 1, 2)
+    assert tokenizer.encode("b") == ([7, 1] if pre == "llama-bpe" else [1])
+    for bos in (False, True):
+        for eos in (False, True):
+            flags = {"tokenizer.ggml.add_bos_token": bos, "tokenizer.ggml.add_eos_token": eos}
+            tokenizer = load_gguf_vocabulary(said | flags, "model.gguf")
+            assert tokenizer.encode("b") == [*([7] if bos else []), 1, *([0] if eos else [])]
 
 
 def test_pieces_too_long_to_merge_are_refused() -> None:

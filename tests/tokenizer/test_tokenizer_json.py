@@ -341,6 +341,12 @@ BROKEN = [
     ("model", None, r"\$\.model is missing"),
     ("model", [], r"\$\.model is \[\], not an object"),
     ("model.type", "Unigram", "supported is 'BPE'"),
+    (
+        "pre_tokenizer",
+        {"type": "Sequence", "pretokenizers": [split("a") | {"invert": True}, BYTE_LEVEL]},
+        "'Isolated' without invert",
+    ),
+    ("pre_tokenizer", {"type": "Metaspace", "replacement": "\u2581"}, "split must be false"),
     ("model.vocab", {}, r"model\.vocab is missing"),
     ("model.vocab", {"a": -1}, "ids are whole numbers"),
     ("model.vocab", {"a": 2**40}, "ids are whole numbers"),
@@ -394,6 +400,27 @@ def test_the_unbroken_file_loads(tmp_path: Path) -> None:
     file = tmp_path / "tokenizer.json"
     file.write_text(json.dumps(small()))
     assert load_tokenizer_json(file).encode("abba") == [2, 1, 0]
+
+
+@pytest.mark.parametrize(("said", "ids"), [({}, [0, 1]), ({"use_regex": True}, [0, 1]), ({"use_regex": False}, [2])])
+def test_byte_level_splits_where_it_does_not_say(tmp_path: Path, said: dict[str, bool], ids: list[int]) -> None:
+    """As GPT-2's own file, from before there was a choice."""
+    content = small() | {
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, **said}
+    }
+    content["model"] |= {"vocab": {"a": 0, "1": 1, "a1": 2}, "merges": ["a 1"]}
+    mine, theirs = both(tmp_path, content)
+    assert mine.encode("a1") == theirs.encode("a1").ids == ids
+
+
+def test_ends_that_files_beside_name(tmp_path: Path) -> None:
+    file = tmp_path / "tokenizer.json"
+    file.write_text(json.dumps(small()))
+    assert load_tokenizer_json(file, ModelFiles(eos_ids=(2,))).eos_ids == (2,)
+    for adds_eos, ids in ((None, [0]), (False, [0]), (True, [0, 3])):
+        assert load_tokenizer_json(file, ModelFiles(eos="<s>", adds_eos=adds_eos)).encode("a") == ids
+    with pytest.raises(TokenizerError, match=r"tokenizer\.json: .* outside of the vocabulary of 4 tokens"):
+        load_tokenizer_json(file, ModelFiles(eos_ids=(4,)))
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff", b"[" * 100_000])

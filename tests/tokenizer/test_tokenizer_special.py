@@ -9,6 +9,7 @@ from tokenizer_lines import random_lines
 from tokenizer_oracles import HARMONY_NAMES, our_o200k, ours, tiktoken_oracle
 
 from gristmill.tokenizer.interface import TokenizerError
+from gristmill.tokenizer.special import find_end_ids
 
 NAMES = ["qwen2", "llama-bpe", "llama-spm", "o200k"]
 
@@ -83,6 +84,28 @@ def test_special_ids_of_gguf(name: str, bos: int, eos: tuple[int, ...], adds_bos
     assert tokenizer.encode("Hello") == ([bos, *plain] if adds_bos else plain)
     assert tokenizer.encode("") == ([bos] if adds_bos else [])
     assert tokenizer.encode("", add_special=False) == []
+
+
+ENDS = {
+    "Llama 2": ["</s>"],
+    "Llama 3": ["<|end_of_text|>", "<|eot_id|>", "<|eom_id|>"],
+    "Qwen": ["<|endoftext|>", "<|im_end|>"],
+    "DeepSeek": ["<｜end▁of▁sentence｜>", "<EOT>"],
+    "Gemma": ["<end_of_turn>"],
+    "Phi": ["<|end|>", "<|endoftext|>"],
+    "gpt-oss": ["<|return|>", "<|call|>"],
+}
+
+
+@pytest.mark.parametrize("family", ENDS)
+def test_texts_that_end_answers(family: str) -> None:
+    others = ["<s>", "<|im_start|>", *(["<|end|>"] if family == "gpt-oss" else [])]
+    ids = {text: i for i, text in enumerate([*others, *ENDS[family]])}
+    assert sorted(find_end_ids(ids, ())) == sorted(ids[text] for text in ENDS[family])
+    last = ids[ENDS[family][-1]]
+    named = find_end_ids(ids, (99, last))  # those that files name come first, and each is there once
+    assert named[:2] == (99, last)
+    assert sorted(named) == sorted([99, *(ids[text] for text in ENDS[family])])
 
 
 def test_sentencepiece_puts_a_space_after_special_tokens_as_llama_cpp() -> None:

@@ -55,6 +55,16 @@ def test_a_character_comes_whole() -> None:
     assert [stream.push(token_id) for token_id in ids] == ["", "", "", "\U0001f9ff"]
 
 
+@pytest.mark.parametrize("name", ["qwen2", "llama-spm"])
+def test_ids_beyond_the_vocabulary_are_no_text(name: str) -> None:
+    """Models may have rows for more ids than there are tokens."""
+    tokenizer = ours(name)
+    a, b = (tokenizer.encode(text, add_special=False)[-1] for text in ("a", "b"))
+    stream = StreamDecoder(tokenizer)
+    pushed = [stream.push(token_id) for token_id in (a, tokenizer.vocab_size, tokenizer.vocab_size + 100, b)]
+    assert [piece.strip() for piece in pushed] == ["a", "", "", "b"]
+
+
 def run_stops(stops: list[str], pieces: list[str]) -> tuple[str, bool]:
     finder = StopStrings(stops)
     text = "".join(map(finder.push, pieces))
@@ -104,6 +114,14 @@ def test_flush_gives_what_was_held_back() -> None:
     finder = StopStrings(["stop"])
     assert finder.push("a sto") == "a "
     assert (finder.stopped, finder.flush()) == (False, "sto")
+
+
+def test_a_stop_that_is_completed_too_early_is_text() -> None:
+    finder = StopStrings(["stop"])
+    assert finder.push("a stop, st", free=True) == "a stop, "
+    assert finder.push("op", free=True) == "stop"
+    assert finder.push(" sto") == " "
+    assert (finder.push("p!"), finder.stopped) == ("", True)
 
 
 def test_an_empty_stop_string_is_refused() -> None:

@@ -5,12 +5,11 @@ Source: Meta's prompt formats for Llama 3.1 to 3.3, github.com/meta-llama/llama-
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Set
 from typing import Any, Final
 
-from gristmill.dialogue.calls import Call, State
+from gristmill.dialogue.calls import Call, State, without_halves
 from gristmill.dialogue.output import SPACE, Answer, Marks, skip_space
 from gristmill.dialogue.steps import SteppingParser
 from gristmill.dialogue.types import Delta
@@ -170,7 +169,7 @@ class LlamaParser(SteppingParser):
         arguments = _read_keywords(code, match.end()) if match is not None else None
         if match is not None and arguments is not None and match[1] in self._answer.names:
             self._answer.call(match[1])
-            self._answer.arguments(json.dumps(arguments))
+            self._answer.arguments(without_halves(json.dumps(arguments, ensure_ascii=False)))
             self._raw.clear()
 
 
@@ -187,6 +186,7 @@ def _read_value(text: str) -> Any:
     """JSON's value, and of what has none the text itself."""
     try:
         value = json.loads(text, strict=False, parse_constant=str)
+        json.dumps(value, allow_nan=False)  # 1e999 is read as infinite
     except (ValueError, RecursionError):
         return text.strip('"')
-    return text if isinstance(value, float) and not math.isfinite(value) else value
+    return value

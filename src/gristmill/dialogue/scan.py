@@ -214,11 +214,11 @@ class ObjectScanner:
 
 
 def is_object(text: str) -> bool:
-    """Whether `text` is one JSON object, with nothing but white space around it."""
+    """Whether `text` is one JSON object and nothing else."""
     scanner = ObjectScanner()
-    found, at = Found.MORE, skip_space(text, 0)
+    found, at = Found.MORE, 0
     while at < len(text):
         found, at = scanner.scan(text, at)
         if found in (Found.END, Found.BAD):
             break
-    return found is Found.END and skip_space(text, at) == len(text)
+    return found is Found.END and at == len(text)

@@ -83,7 +83,6 @@ class TaggedParser(SteppingParser):
         if at == len(text):
             return at
         if self._first_marks.at(text, at):
-            self._space.clear()
             self._in_thought = True
             at += len(THINK)
         elif self._first_marks.may_begin(text, at):

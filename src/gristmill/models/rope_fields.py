@@ -158,8 +158,9 @@ def _hf_values(f: Fields, arch: str) -> Mapping[str, Any]:
 
 
 def _hf_original(r: Fields, f: Fields) -> int:
+    """Where both say it the configuration itself counts, as in transformers."""
     name = "original_max_position_embeddings"
-    for said in (r, f):
+    for said in (f, r):
         if said.has(name):
             return said.int(name, LIMIT_CONTEXT)
     return f.int("max_position_embeddings", LIMIT_CONTEXT)

@@ -87,7 +87,7 @@ class Guard:
         return name is not None and (is_loopback(name) or name in self._names or "*" in self._names)
 
     def _check_key(self, scope: Scope, headers: Headers) -> None:
-        if not self._keys or scope["path"] in _OPEN or (scope["method"] == "OPTIONS" and self._access.cors_origins):
+        if not self._keys or scope["path"] in _OPEN:
             return
         given = _key_of(headers)
         if given is not None and _is_one_of(given, self._keys):

@@ -67,7 +67,9 @@ class ChatTurn:
         text = self._tokenizer.decode(self._recent)
         before = len(self._tokenizer.decode(list(self._recent)[:-1]))
         ends = [
-            (at + len(stop), stop) for stop in self._stops if (at := text.find(stop, max(0, before - len(stop)))) >= 0
+            (at + len(stop), stop)
+            for stop in self._stops
+            if (at := text.find(stop, max(0, before - len(stop) + 1))) >= 0
         ]
         return min(ends)[1] if ends else None
 

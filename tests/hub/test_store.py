@@ -1,0 +1,51 @@
+"""The store on a disk where other programs, and earlier pulls, have left their own."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from gristmill.hub.names import HubName
+from gristmill.hub.store import all_models, find, remove, set_main
+
+REPO = "org/name"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Of the repository."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    return tmp_path / "models--org--name"
+
+
+def put(folder: Path, revision: str, name: str, blob: str) -> None:
+    """A file as the library has it: a link to a blob, which is named like what is in it."""
+    content, link = folder / "blobs" / blob, folder / "snapshots" / revision / name
+    for path in (content, link):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    content.write_text(blob)
+    link.symlink_to(Path("../../blobs") / blob)
+
+
+def test_what_main_was_counts_and_then_the_latest(folder: Path) -> None:
+    for seconds, revision in enumerate(("aaa", "ccc", "bbb")):
+        put(folder, revision, "m-Q8_0.gguf", f"of {revision}")
+        os.utime(folder / "snapshots" / revision, (seconds, seconds))
+    assert find(HubName(REPO)).path.read_text() == "of bbb"
+    set_main(REPO, "ccc")
+    assert find(HubName(REPO)).path.read_text() == "of ccc"
+    assert [stored.revision for stored in all_models()] == ["ccc"]
+
+
+def test_bytes_that_another_model_needs_stay(folder: Path) -> None:
+    put(folder, "aaa", "m-Q8_0.gguf", "same")
+    put(folder, "aaa", "m-Q4_0.gguf", "same")
+    put(folder, "aaa", "m-Q2_K.gguf", "other")
+    assert remove(find(HubName(REPO, "Q8_0"))) == 0
+    assert find(HubName(REPO, "Q4_0")).path.read_text() == "same"
+    assert remove(find(HubName(REPO, "Q4_0"))) == len("same")
+    assert [blob.name for blob in (folder / "blobs").iterdir()] == ["other"]
+    assert remove(find(HubName(REPO))) == len("other")
+    assert not folder.exists()
