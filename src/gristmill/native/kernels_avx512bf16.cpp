@@ -1,4 +1,4 @@
-// What products of bfloat16's pairs take over from kernels_avx512.cpp.
+// Tiles here are those of AMD's cores (simd_avx512.h), which lose a fifth with those of kernels_avx512.cpp.
 // gcc's own headers trip these two wherever an intrinsic starts from an undefined register (gcc bug 105593).
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -13,18 +13,6 @@
 
 namespace gristmill {
 const Kernels* kernels_avx512bf16() {
-  if (!kernels_avx512() || !__builtin_cpu_supports("avx512bf16")) return nullptr;
-  static const Kernels kernels = [] {
-    Kernels k = *kernels_avx512();
-    k.name = kIsa;
-    k.bf16_step = 2;
-    k.linear[int(Pack::BF16)] = plain_linear<PlainBf16>;
-    k.linear[int(Pack::BF16_12)] = shortened_linear<PlainBf16>;
-    k.attention_queries = attention_queries;
-    k.attention_segment = attention_segment;
-    k.peaks = &kPeaks;
-    return k;
-  }();
-  return &kernels;
+  return kernels_avx512() && __builtin_cpu_supports("avx512bf16") ? &kKernels : nullptr;
 }
 }  // namespace gristmill
