@@ -220,17 +220,19 @@ def test_gpt_oss_is_what_transformers_takes_it_for(said: dict[str, Any]) -> None
 
 @pytest.mark.parametrize("config", [LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config, Qwen3MoeConfig])
 def test_others_are_what_transformers_takes_them_for(config: Any) -> None:
-    """But for their heads, which every published file tells."""
-    given: dict[str, Any] = {**HF, "num_hidden_layers": 30, "head_dim": 16, "max_position_embeddings": 8192}
+    given: dict[str, Any] = {**HF, "num_hidden_layers": 30, "max_position_embeddings": 8192, "num_attention_heads": 32}
+    given |= {"hidden_size": 2048}
+    del given["num_key_value_heads"]
     if config is Qwen3MoeConfig:
         given |= {"moe_intermediate_size": 32, "norm_topk_prob": True}
     elif config in (Qwen2Config, Qwen3Config):
         given["use_sliding_window"] = True
     given["model_type"] = config.model_type
     theirs, ours = config(**given), config_of(given)
-    np.testing.assert_allclose(
-        ours.rope.inv_freq, rope_of(LlamaConfig(head_dim=16, rope_parameters=PLAIN))[0], rtol=1e-6
-    )
+    head_dim = getattr(theirs, "head_dim", None) or 2048 // 32
+    assert (ours.n_kv_heads, ours.head_dim) == (theirs.num_key_value_heads, head_dim)
+    plain = LlamaConfig(head_dim=head_dim, rope_parameters=PLAIN)
+    np.testing.assert_allclose(ours.rope.inv_freq, rope_of(plain)[0], rtol=1e-6)
     assert theirs.rope_parameters == {"rope_type": "default", "rope_theta": PLAIN["rope_theta"]}
     assert (ours.norm_eps, ours.tied_head) == (theirs.rms_norm_eps, theirs.tie_word_embeddings)
     window = getattr(theirs, "sliding_window", None) or 0

@@ -20,6 +20,9 @@ _HF_ARCHS = {
     "qwen3_moe": "qwen3moe",
     "gpt_oss": "gpt-oss",
 }
+_HF_KV_HEADS = {"mistral": 8, "qwen2": 32, "qwen3": 32, "qwen3moe": 4, "gpt-oss": 8}
+_HF_HEAD_DIM = {"qwen3": 128, "gpt-oss": 64}
+"""Where config.json leaves them out; of others as many as there are heads, and d_model shared among these."""
 _GGUF_ARCHS = ("llama", "qwen2", "qwen3", "qwen3moe", "gpt-oss")
 _WITH_EXPERTS = ("qwen3moe", "gpt-oss")
 _QUANTIZED: Final[Mapping[str, tuple[str, tuple[str, ...]] | None]] = {
@@ -69,7 +72,7 @@ def _hugging_face(checkpoint: Checkpoint) -> ModelConfig:
     n_heads = f.int("num_attention_heads", LIMIT_COUNT)
     d_model = f.int("hidden_size", LIMIT_WIDTH)
     gpt_oss = arch == "gpt-oss"  # what its config.json leaves out is as in the published models, as in transformers
-    head_dim = f.int("head_dim", LIMIT_WIDTH, 64 if gpt_oss else max(1, d_model // n_heads))
+    head_dim = f.int("head_dim", LIMIT_WIDTH, _HF_HEAD_DIM.get(arch, max(1, d_model // n_heads)))
     n_layers = f.int("num_hidden_layers", LIMIT_LAYERS)
     rope = read_rope(checkpoint, arch, head_dim)
     return ModelConfig(
@@ -78,7 +81,7 @@ def _hugging_face(checkpoint: Checkpoint) -> ModelConfig:
         n_layers=n_layers,
         d_model=d_model,
         n_heads=n_heads,
-        n_kv_heads=f.int("num_key_value_heads", LIMIT_COUNT, 8 if gpt_oss else n_heads),
+        n_kv_heads=f.int("num_key_value_heads", LIMIT_COUNT, _HF_KV_HEADS.get(arch, n_heads)),
         head_dim=head_dim,
         d_ff=f.int("moe_intermediate_size" if arch == "qwen3moe" else "intermediate_size", LIMIT_WIDTH * 4),
         norm_eps=f.float("rms_norm_eps", 1e-5 if gpt_oss else 1e-6, high=1.0),
