@@ -161,22 +161,14 @@ def test_biases_of_llama(biases: dict[str, bool], tmp_path: Path) -> None:
 
 def extended(source: Path, out: Path, keys: dict[str, float], tensors: dict[str, list[float]] | None = None) -> Path:
     """The GGUF file `source` with more float32 key-values and vectors."""
-    reader = gguf.GGUFReader(source)
-    writer = gguf.GGUFWriter(out, reader.get_field("general.architecture").contents())
-    for key, field in reader.fields.items():
-        if not key.startswith("GGUF.") and key != "general.architecture":
-            writer.add_key_value(key, field.contents(), field.types[0])
-    for key, value in keys.items():
-        writer.add_float32(key, value)
-    for tensor in reader.tensors:
-        writer.add_tensor(tensor.name, tensor.data)
-    for name, values in (tensors or {}).items():
-        writer.add_tensor(name, np.array(values, np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return out
+
+    def change(writer: gguf.GGUFWriter) -> None:
+        for key, value in keys.items():
+            writer.add_float32(key, value)
+        for name, values in (tensors or {}).items():
+            writer.add_tensor(name, np.array(values, np.float32))
+
+    return gguf_files.copy_gguf(source, out, change)
 
 
 @pytest.mark.parametrize("name", ["llama2", "llama2-linear", "llama3.1"])
@@ -696,3 +688,7 @@ def test_parts_of_a_split_model_become_one_file(checkpoint: Make, tmp_path: Path
     assert not any(key.startswith("split.") for key in open_checkpoint(joined).metadata)
     assert read_config(open_checkpoint(joined)) == read_config(source)
     assert names_of(open_checkpoint(joined), read_config(source)).embed in names
+    first = (tmp_path / "m-00001-of-00002.gguf").read_bytes()
+    with pytest.raises(ValueError, match="is a part of the model that is read; give another name"):
+        run(tmp_path / "m-00002-of-00002.gguf", tmp_path / "m-00001-of-00002.gguf")
+    assert (tmp_path / "m-00001-of-00002.gguf").read_bytes() == first

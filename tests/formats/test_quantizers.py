@@ -125,6 +125,24 @@ def test_groups_of_llama2c() -> None:
         quantize_groups(x, 7)
 
 
+def test_groups_that_are_there_stay_as_they_are() -> None:
+    """Whatever their largest number; in groups of another size, or rows in another order, they are made anew."""
+    rng = np.random.default_rng(2)
+    codes, scales = rng.integers(-90, 90, (6, 64), dtype=np.int8), rng.uniform(0.01, 1, 12).astype(np.float32)
+    weight = Weight("w", codes.view(np.uint8).reshape(-1), QType.Q8_GROUPS, codes.shape, scales)
+    seen = list[Weight]()
+    data, kept = RowQuantizer(1).encode_groups(weight, 32, seen.append)
+    assert np.array_equal(data, weight.data)
+    assert np.array_equal(kept, scales)
+    assert [each.data.nbytes for each in seen] == [weight.data.nbytes]
+    order = np.array([5, 0, 1, 2, 3, 4], np.int32)
+    for other, group in ((weight, 64), (weight.take_rows(order), 32)):
+        data, made = RowQuantizer(1).encode_groups(other, group)
+        expected = quantize_groups(dequantize(other), group)
+        assert np.array_equal(data, expected[0])
+        assert np.array_equal(made, expected[1])
+
+
 def test_rows_go_in_their_logical_order() -> None:
     x = samples()
     order = np.random.default_rng(0).permutation(len(x)).astype(np.int32)[:20]
@@ -133,6 +151,38 @@ def test_rows_go_in_their_logical_order() -> None:
     assert (encode(weight, QType.F32).view("<f4") == x[order].reshape(-1)).all()
     experts = weight_of(x.reshape(2, 12, -1), QType.F32).take_rows(order[:12] % 12)
     assert (encode(experts, QType.F32).view("<f4") == x.reshape(2, 12, -1)[:, order[:12] % 12].reshape(-1)).all()
+
+
+@pytest.mark.parametrize("rows_a_time", [1, 5, 24])
+def test_stretches_of_rows_are_those_of_the_whole(rows_a_time: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And each is told of once it is done with."""
+    x, seen = samples(), list[Weight]()
+    monkeypatch.setattr("gristmill.formats.quantize_rows._CHUNK_NUMBERS", rows_a_time * x.shape[1] + 1)
+    weight, backwards = weight_of(x, QType.F32), np.arange(len(x), dtype=np.int32)[::-1]
+    for qtype in (QType.F32, QType.F16, QType.Q8_0):
+        seen.clear()
+        chunks = list(RowQuantizer(2).encode(weight, qtype, seen.append))
+        assert len(chunks) == -(-len(x) // rows_a_time)
+        values = dequantize(Weight("w", np.concatenate(chunks), qtype, x.shape))
+        expected = {QType.F32: x, QType.F16: x.astype("<f2").astype(np.float32)}
+        if qtype is QType.Q8_0:
+            expected[qtype] = dequantize(Weight("w", quantize_blocks(qtype, x), qtype, x.shape))
+        assert np.array_equal(values, expected[qtype])
+        assert np.array_equal(np.concatenate([each.data for each in seen]), weight.data)
+        turned = np.concatenate(list(RowQuantizer(2).encode(weight.take_rows(backwards), qtype)))
+        assert np.array_equal(dequantize(Weight("w", turned, qtype, x.shape)), expected[qtype][::-1])
+    *chunks, scales = RowQuantizer(2).encode_groups(weight, 64)
+    expected_codes, expected_scales = quantize_groups(x, 64)
+    assert np.array_equal(np.concatenate(chunks), expected_codes)
+    assert np.array_equal(scales, expected_scales)
+    x[17, 3] = np.nan
+    with pytest.raises(ValueError, match="tensor 'w': row 17 holds"):
+        encode(weight, QType.F16)
+
+
+def test_rows_that_are_no_whole_blocks_are_named() -> None:
+    with pytest.raises(ValueError, match="tensor 'w' has rows of 48 numbers, q4_0 needs whole blocks"):
+        encode(weight_of(samples().reshape(-1, 48), QType.F32), QType.Q4_0)
 
 
 @pytest.mark.parametrize("source", [*BLOCKED, QType.F16, QType.BF16])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -18,6 +19,7 @@ from gristmill.formats.strings import ByteStrings
 from gristmill.formats.write_file import WriteError, new_file, new_folder
 from gristmill.formats.write_gguf import NewTensor, RawValue, write_gguf
 from gristmill.formats.write_gguf_raw import raw_values
+from gristmill.formats.write_llama2c import Llama2cShape, write_llama2c
 from gristmill.formats.write_safetensors import safetensors_bytes, write_safetensors
 
 METADATA: dict[str, Any] = {
@@ -26,6 +28,10 @@ METADATA: dict[str, Any] = {
     "a.small": 7,
     "a.large": 1 << 40,
     "a.negative": -3,
+    "a.largest": (1 << 32) - 1,
+    "a.larger": 1 << 32,
+    "a.lowest": -(1 << 31),
+    "a.lower": -(1 << 31) - 1,
     "a.float": 0.1,
     "a.double": np.float64(0.1),
     "a.byte": np.uint8(200),
@@ -35,12 +41,18 @@ METADATA: dict[str, Any] = {
     "a.floats": np.array([1.5, 2.5], np.float32),
     "a.big-endian": np.array([1, 2], ">i4"),
     "a.nothing": [],
+    "a.no floats": np.array([], np.float32),
+    "a.no texts": ByteStrings(np.zeros(0, np.uint8), np.zeros(1, np.int64)),
 }
 TYPES = {
     "a.true": gguf.GGUFValueType.BOOL,
     "a.small": gguf.GGUFValueType.UINT32,
     "a.large": gguf.GGUFValueType.UINT64,
     "a.negative": gguf.GGUFValueType.INT32,
+    "a.largest": gguf.GGUFValueType.UINT32,
+    "a.larger": gguf.GGUFValueType.UINT64,
+    "a.lowest": gguf.GGUFValueType.INT32,
+    "a.lower": gguf.GGUFValueType.INT64,
     "a.float": gguf.GGUFValueType.FLOAT32,
     "a.double": gguf.GGUFValueType.FLOAT64,
     "a.byte": gguf.GGUFValueType.UINT8,
@@ -88,6 +100,8 @@ def test_raw_values_are_copied_byte_for_byte(tmp_path: Path) -> None:
     write_gguf(tmp_path / "b.gguf", values, [])
     assert (tmp_path / "a.gguf").read_bytes() == (tmp_path / "b.gguf").read_bytes()
     assert values["a.small"] == RawValue(4, (7).to_bytes(4, "little"))
+    empty = {"a.nothing": 8, "a.no texts": 8, "a.no floats": 6}  # GGUF's numbers for texts and float32
+    assert {key: int.from_bytes(values[key].data[:4], "little") for key in empty} == empty
 
 
 @pytest.mark.parametrize(
@@ -97,7 +111,12 @@ def test_raw_values_are_copied_byte_for_byte(tmp_path: Path) -> None:
         ({"a": [[1]]}, [], "key 'a'"),
         ({"a": 1 << 70}, [], "key 'a': a int is nothing"),
         ({}, [tensor("x" * 64, np.zeros(8, np.float32))], "longer than the 63 bytes"),
+        ({}, [tensor("ü" * 32, np.zeros(8, np.float32))], "longer than the 63 bytes"),
         ({}, [tensor("x", np.zeros((1,) * 5, np.float32))], "1 to 4 dimensions"),
+        ({}, [tensor("x", np.zeros((2, 0), np.float32))], r"shape \(2, 0\) must have .* none of them 0"),
+        ({}, [tensor("x", np.zeros((), np.float32))], r"shape \(\) must have 1 to 4 dimensions"),
+        ({"a": np.zeros((2, 2))}, [], "key 'a': a ndarray is nothing"),
+        ({"a": ["x", 1]}, [], "key 'a': its elements are of no type, or of several"),
         ({}, [tensor("x", np.zeros(8, np.float32))] * 2, "the same name"),
         ({}, [NewTensor("x", QType.MXFP4_SPLIT, (32,), list)], "GGUF has no type mxfp4_split"),
         ({}, [NewTensor("x", QType.Q8_0, (2, 33), list)], "not whole blocks of q8_0"),
@@ -110,6 +129,26 @@ def test_refusals(metadata: dict[str, Any], tensors: list[NewTensor], message: s
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_name_may_have_63_bytes(tmp_path: Path) -> None:
+    write_gguf(tmp_path / "a.gguf", {}, [tensor("x" * 63, np.zeros(8, np.float32))])
+    assert [found.name for found in gguf.GGUFReader(tmp_path / "a.gguf").tensors] == ["x" * 63]
+
+
+@pytest.mark.parametrize(("dim", "hidden", "group"), [(256, 512, 64), (96, 136, 8), (64, 96, 32), (5, 7, 1)])
+def test_groups_of_llama2c_divide_all_rows(dim: int, hidden: int, group: int) -> None:
+    assert Llama2cShape(dim, hidden, 1, 1, 1, 8, 4, tied=True).group_size == group
+
+
+def test_pieces_that_do_not_make_a_tensor_are_named(tmp_path: Path) -> None:
+    """And nothing is left of the file; a folder's goes with the folder."""
+    shape = Llama2cShape(4, 8, 1, 1, 1, 8, 4, tied=True)
+    with pytest.raises(ValueError, match=r"tensor 'tok_embeddings\.weight': 3 bytes were made, 128 are needed"):
+        write_llama2c(tmp_path / "a.bin", 0, shape, lambda name, group: [b"123"])
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ValueError, match="tensor 'x': 4 bytes were made, 8 are needed"):
+        write_safetensors(tmp_path / "a.safetensors", [NewTensor("x", QType.F32, (2,), lambda: [b"1234"])])
+
+
 def test_safetensors_are_what_the_library_reads(tmp_path: Path) -> None:
     x = np.random.default_rng(0).normal(size=(3, 5)).astype(np.float32)
     tensors = [tensor("a", x), tensor("b", x[:1])]
@@ -117,6 +156,9 @@ def test_safetensors_are_what_the_library_reads(tmp_path: Path) -> None:
     found = safetensors.numpy.load_file(tmp_path / "a.safetensors")
     assert np.array_equal(found["a"], x)
     assert np.array_equal(found["b"], x[:1])
+    assert int.from_bytes((tmp_path / "a.safetensors").read_bytes()[:8], "little") % 8 == 0
+    with safetensors.safe_open(tmp_path / "a.safetensors", "np") as file:
+        assert file.metadata() == {"format": "pt"}  # without which transformers does not load it
     with pytest.raises(ValueError, match="tensor 'c': safetensors has no type q8_0"):
         safetensors_bytes([NewTensor("c", QType.Q8_0, (32,), list)])
 
@@ -151,6 +193,34 @@ def test_a_folder_does_too(tmp_path: Path) -> None:
     assert [entry.name for entry in path.iterdir()] == ["x"]
     with pytest.raises(WriteError, match="is there already"), new_folder(path, 3):
         pass
+
+
+@pytest.mark.parametrize("make", [new_file, new_folder])
+def test_all_of_it_is_on_the_disk_before_it_has_its_name(
+    make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And its name is, before it counts as written."""
+    named, sync = list[bool](), os.fsync
+
+    def fsync(descriptor: int) -> None:
+        named.append((tmp_path / "a").exists())
+        sync(descriptor)
+
+    monkeypatch.setattr("os.fsync", fsync)
+    with make(tmp_path / "a", 3) as place:
+        (place / "x").write_text("x") if make is new_folder else place.write(b"x")
+    assert named == [False, True]
+
+
+@pytest.mark.parametrize("make", [new_file, new_folder])
+def test_errors_of_other_files_stay_theirs(make: Any, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="other"), make(tmp_path / "a", 3):
+        (tmp_path / "other").read_bytes()
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    told = "a: cannot be written: No space left on device; nothing of it was kept"
+    with pytest.raises(WriteError, match=told), make(tmp_path / "a", 3):
+        raise full
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_space_is_looked_for_first(tmp_path: Path) -> None:

@@ -251,6 +251,26 @@ def add_placeholder_vocabulary(writer: gguf.GGUFWriter, n: int) -> None:
     writer.add_eos_token_id(2)
 
 
+def copy_gguf(source: Path, out: Path, change: Callable[[gguf.GGUFWriter], None], without: str = "") -> Path:
+    """The GGUF file `source` with what `change` adds, but for the tensors whose names end with `without`."""
+    reader = gguf.GGUFReader(source)
+    architecture = reader.get_field("general.architecture")
+    assert architecture is not None
+    writer = gguf.GGUFWriter(out, architecture.contents())
+    for key, field in reader.fields.items():
+        if not key.startswith("GGUF.") and field is not architecture:
+            writer.add_key_value(key, field.contents(), field.types[0], field.types[-1] if field.types[1:] else None)
+    change(writer)
+    for tensor in reader.tensors:
+        if not without or not tensor.name.endswith(without):
+            writer.add_tensor(tensor.name, tensor.data)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return out
+
+
 def llama31_factors(config: PretrainedConfig) -> Array | None:
     """Divisors of each inverse frequency, which GGUF keeps as the tensor rope_freqs.weight [head_dim / 2]."""
     if config.rope_parameters["rope_type"] != "llama3":

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from test_write_vocabularies import write_gguf
 from tokenizer_lines import random_lines
 from tokenizer_oracles import THOROUGH, our_o200k, read_metadata, sentencepiece_oracle
+from transformers import PreTrainedTokenizerFast
 
 from gristmill.formats.open import open_checkpoint
 from gristmill.tokenizer.core import CodecTokenizer
@@ -406,6 +407,11 @@ def test_llama2c_checkpoint_and_its_tokenizer(data: Path, tmp_path: Path) -> Non
     assert beside.encode("I dream") == tokenizer.encode("I dream")
     with pytest.raises(TokenizerError, match="has 512 tokens, but the model has 32000"):
         load(tmp_path / "model.bin", "llama2c", {"vocab_size": 32000})
+    (tmp_path / "config.json").write_text(json.dumps({"eos_token_id": 7}))
+    assert {*load(tmp_path / "model.bin", "llama2c", metadata).eos_ids} == {*tokenizer.eos_ids, 7}
+    (tmp_path / "config.json").write_text(json.dumps({"eos_token_id": [7, 512]}))
+    with pytest.raises(TokenizerError, match=r"eos_token_id 512, and tokenizer\.bin has 512 tokens"):
+        load(tmp_path / "model.bin", "llama2c", metadata)
 
 
 def test_model_folders(data: Path, tmp_path: Path) -> None:
@@ -430,8 +436,9 @@ def test_files_of_no_known_kind(tmp_path: Path, name: str) -> None:
 
 def test_end_ids_of_a_folder(tmp_path: Path) -> None:
     model = {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]}
-    pre = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
-    added = [{"id": 3 + i, "content": f"<|{name}|>", "special": True} for i, name in enumerate(["s", "im_end", "x"])]
+    pre = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True, "trim_offsets": True}
+    flags = {"special": True, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    added = [{"id": 3 + i, "content": f"<|{name}|>", **flags} for i, name in enumerate(["s", "im_end", "x"])]
     (tmp_path / "tokenizer.json").write_text(json.dumps({"model": model, "pre_tokenizer": pre, "added_tokens": added}))
     config = {"bos_token": {"content": "<|s|>"}, "eos_token": "<|x|>", "add_bos_token": True}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
@@ -440,6 +447,12 @@ def test_end_ids_of_a_folder(tmp_path: Path) -> None:
     (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [5, 1]}))
     assert load_path(tmp_path).eos_ids == (5, 1, 4)
     assert load_path(tmp_path).encode("ab") == [3, 2]
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"bos_token": "b", "eos_token": "ab"}))
+    theirs = PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "tokenizer.json"), bos_token="b", eos_token="ab")
+    ours = load_path(tmp_path)
+    assert (ours.bos_id, ours.eos_ids[0]) == (theirs.bos_token_id, theirs.eos_token_id) == (1, 2)
+    assert {"b", "ab"} <= set(ours.special_ids)
+    assert ours.encode("aab", parse_special=True) == theirs.encode("aab") == [0, 2]
     for bad in ([6], "x", [True], -1, 2**40):
         (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": bad}))
         with pytest.raises(TokenizerError, match="eos_token_id"):

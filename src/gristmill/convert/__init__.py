@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 from gristmill.convert import folder, gguf_file, llama2c_file, vocabulary
 from gristmill.convert.job import Job, Progress
 from gristmill.formats.checkpoint import Checkpoint, shown_path
+from gristmill.formats.mapped import place_of
 from gristmill.formats.quantize_rows import RowQuantizer
 from gristmill.formats.write_types import CONVERT_TYPES, FLOAT_TYPES
 from gristmill.models.families import NO_HEAD, with_head
@@ -109,8 +111,16 @@ def _check(checkpoint: Checkpoint, config: ModelConfig, out: Path, label: str | 
         raise ValueError(f"type {label} has no place in safetensors; use {', '.join(types)}, or write GGUF: OUT.gguf")
     if out.exists() and out.resolve() == checkpoint.path.resolve():
         raise ValueError(f"{out}: is the model that is read; give another name")
+    if out.is_file() and any(os.path.samestat(os.fstat(file), out.stat()) for file in _open_files(checkpoint)):
+        raise ValueError(f"{out}: is a part of the model that is read; give another name")
     if out.is_dir() and kind != "safetensors":
         raise ValueError(f"{out}: is a folder; {kind} is one file")
+
+
+def _open_files(checkpoint: Checkpoint) -> set[int]:
+    """Descriptors of the files that its tensors are mapped from."""
+    places = (place_of(checkpoint.get(name).data) for name in checkpoint.names())
+    return {place[1] for place in places if place is not None}
 
 
 def _llama2c_version(kind: str, label: str | None) -> int:
@@ -127,4 +137,8 @@ def _stored_bytes(checkpoint: Checkpoint, name: str) -> int:
 
 
 def _name(path: Path) -> str:
-    return path.name if path.is_dir() else path.stem
+    """The file's or the folder's; in the hub's cache, where a folder has its revision's name, the repository's."""
+    if not path.is_dir():
+        return path.stem
+    folder = path.absolute()
+    return folder.parents[1].name.rpartition("--")[2] if folder.parent.name == "snapshots" else folder.name

@@ -200,10 +200,12 @@ def _windows(job: Job, arch: str) -> dict[str, Any]:
     windows = job.config.windows
     if not any(windows):
         return {"sliding_window": None} if arch == "mistral" else {}
-    types = {"layer_types": ["sliding_attention" if w else "full_attention" for w in windows]}
-    if arch in ("mistral", "gpt-oss") or len(set(windows)) > 1:
-        return {"sliding_window": max(windows)} | (types if arch == "gpt-oss" or len(set(windows)) > 1 else {})
-    return {"use_sliding_window": True, "sliding_window": windows[0], "max_window_layers": 0}
+    if arch == "gpt-oss":
+        types = ["sliding_attention" if window else "full_attention" for window in windows]
+        return {"sliding_window": max(windows), "layer_types": types}
+    if arch == "mistral":
+        return {"sliding_window": windows[0]}
+    return {"use_sliding_window": True, "sliding_window": windows[0], "max_window_layers": 0}  # GGUF has one for all
 
 
 def _bias_flags(job: Job, arch: str, biases: list[str]) -> dict[str, Any]:

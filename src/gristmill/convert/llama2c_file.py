@@ -27,7 +27,9 @@ _THETA, _EPS = 10000.0, 1e-5
 
 
 def write(job: Job, version: int) -> int:
-    """Write job.out as version 0, 1 or 2; its size. The vocabulary goes to tokenizer.bin beside it."""
+    """Write job.out as version 0, 1 or 2, the vocabulary to tokenizer.bin beside it; how many bytes."""
+    if job.out.name == _TOKENIZER:
+        raise ValueError(f"{job.out}: is the name of the vocabulary beside a model; give another name")
     _check(job)
     c = job.config
     parts = {part.name: part for part in list_parts(job.checkpoint, c, names_in("llama2c", c.arch))}
@@ -43,7 +45,7 @@ def write(job: Job, version: int) -> int:
     with _tokenizer(job) as tokenizer:
         n_bytes = write_llama2c(job.out, version, shape, produce)
         if tokenizer is not None:
-            _place(tokenizer, job.out.with_name(_TOKENIZER))
+            n_bytes += _place(tokenizer, job.out.with_name(_TOKENIZER))
     return n_bytes
 
 
@@ -81,15 +83,14 @@ def _tokenizer(job: Job) -> Iterator[Path | None]:
         yield path if path.is_file() else None
 
 
-def _place(tokenizer: Path, beside: Path) -> None:
-    """tokenizer.bin beside the model, unless another one is there."""
-    if tokenizer.resolve() == beside.resolve():
-        return
+def _place(tokenizer: Path, beside: Path) -> int:
+    """tokenizer.bin beside the model, unless one is there; how many bytes were written."""
     if not beside.exists():
         with new_file(beside, tokenizer.stat().st_size) as file:
-            file.write(tokenizer.read_bytes())
-    elif not filecmp.cmp(tokenizer, beside, shallow=False):
+            return file.write(tokenizer.read_bytes())
+    if not filecmp.cmp(tokenizer, beside, shallow=False):
         logger.warning("%s is there already and was kept; the model's own differs", beside)
+    return 0
 
 
 def _folder(path: Path) -> Path:

@@ -55,5 +55,5 @@ def _fit(plain: F64, divisors: F64, factor: float) -> tuple[float, int]:
         turns = (1 + 3 * share[between[0]]) / plain[between[0]]
     else:
         edge = plain[share > 0.5].min() if (share > 0.5).any() else plain.max() * 8
-        turns = 4 / edge
+        turns = math.ceil(8 * math.pi / edge) / (2 * math.pi)  # the context is whole, and the edge is still kept
     return high, round(float(turns) * 2 * math.pi) if np.isfinite(turns) else 0

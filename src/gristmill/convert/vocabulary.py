@@ -10,7 +10,7 @@ from gristmill.formats.checkpoint import Checkpoint, shown_path
 from gristmill.tokenizer.load import vocabulary_of
 from gristmill.tokenizer.vocabulary import UNUSED, Vocabulary, to_list
 
-_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer.bin")
+_FILES = {"safetensors": ("tokenizer.json", "tokenizer.model"), "llama2c": ("tokenizer.bin",)}  # others are read
 _LOWEST_SCORE = -1e9
 
 
@@ -21,7 +21,7 @@ def is_copied(checkpoint: Checkpoint, kind: str) -> bool:
     if kind == "gguf":
         return "tokenizer.ggml.model" in checkpoint.metadata
     folder = checkpoint.path if checkpoint.path.is_dir() else checkpoint.path.parent
-    return any((folder / name).is_file() for name in _FILES)
+    return any((folder / name).is_file() for name in _FILES[kind])
 
 
 def to_write(checkpoint: Checkpoint, kind: str, override: Path | None, n_ids: int) -> Vocabulary | None:

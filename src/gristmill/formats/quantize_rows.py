@@ -44,6 +44,8 @@ class RowQuantizer:
             if weight.scales.size * group == weight.n_elements:
                 yield weight.data
                 yield weight.scales
+                if done:
+                    done(weight)
                 return
         scales = []
         for chunk, of_chunk in self._chunks(weight, QType.Q8_GROUPS, group, done):

@@ -41,6 +41,7 @@ _LAYER_NAMES = {
     "feed_forward.w3": "mlp.up_proj",
 }
 _SPLIT_BY_COLUMNS = ("attention.wo.weight", "feed_forward.w2.weight")
+_QTYPES = {"torch.float32": QType.F32, "torch.float16": QType.F16, "torch.bfloat16": QType.BF16}
 _IDLE = ("rope.freqs", "freqs_cos", "freqs_sin")
 _LLAMA3_THETA = 5e5
 
@@ -63,7 +64,7 @@ def open_torch_checkpoint(path: Path) -> TorchCheckpoint:
         raise bad_file(
             path, "file", "has no 'model' and 'model_args'", "give a checkpoint that llama2.c's train.py saved"
         )
-    tensors = {name.removeprefix(_COMPILED): [tensor] for name, tensor in state.items()}
+    tensors = {name: [tensor] for name, tensor in _tensors_in(path, state).items()}
     return TorchCheckpoint(path, tensors, args, tied=True)
 
 
@@ -76,10 +77,13 @@ class TorchCheckpoint:
         self, path: Path, tensors: Mapping[str, Sequence[torch.Tensor]], args: Mapping[str, Any], *, tied: bool
     ) -> None:
         self.path = path
-        self._tensors = {name: parts for name, parts in tensors.items() if name not in _IDLE}
-        for name in ("tok_embeddings.weight", "layers.0.feed_forward.w1.weight", "layers.0.attention.wk.weight"):
-            if name not in self._tensors:
+        self._tensors = dict(tensors)
+        for name, n_dims in (("tok_embeddings.weight", 2), ("norm.weight", 1), ("layers.0.feed_forward.w1.weight", 2)):
+            if name not in tensors:
                 raise bad_file(path, f"tensor {name!r}", "is missing", "give a Llama checkpoint")
+            shape = tuple(tensors[name][0].shape)
+            if len(shape) != n_dims:
+                raise bad_file(path, f"tensor {name!r}", f"has shape {shape}, must have {n_dims} dimensions")
         if tied:
             self._tensors.pop("output.weight", None)
         self._files = {_hugging_face_name(name): name for name in self._tensors}
@@ -92,10 +96,12 @@ class TorchCheckpoint:
     def get(self, name: str) -> Weight:
         """The tensor `name`; q and k have the order of their rows from (2 i, 2 i + 1) to (i, i + head_dim / 2)."""
         meta_name = self._files[name]
-        data, qtype, shape = _array(self.path, meta_name, self._joined(meta_name))
+        data, qtype, shape = _array(self._joined(meta_name))
         weight = Weight(name, data, qtype, shape)
-        n_heads = next((n for part, n in self._heads.items() if part in name), 0)
-        return weight.take_rows(_halves(n_heads, shape[0] // n_heads)) if n_heads and len(shape) == 2 else weight
+        for part, n_heads in self._heads.items():
+            if part in name and shape[0] == n_heads * self._head_dim:  # others are refused by who asks for it
+                return weight.take_rows(_halves(n_heads, self._head_dim))
+        return weight
 
     def release(self, weight: Weight) -> None:
         """PyTorch's memory goes with its tensors."""
@@ -128,8 +134,9 @@ class TorchCheckpoint:
         n_kv_heads = _positive(self.path, args, "n_kv_heads", n_heads)
         if dim % n_heads:
             raise bad_file(self.path, "n_heads", f"is {n_heads}, which does not divide the width {dim}")
-        theta = float(args.get("rope_theta") or 10000.0)
+        theta = _number(self.path, args, "rope_theta", 10000.0)
         self._heads |= {"q_proj": n_heads, "k_proj": n_kv_heads}
+        self._head_dim = dim // n_heads
         config: dict[str, Any] = {
             "model_type": "llama",
             "architectures": ["LlamaForCausalLM"],
@@ -139,9 +146,9 @@ class TorchCheckpoint:
             "num_hidden_layers": _positive(self.path, args, "n_layers"),
             "num_attention_heads": n_heads,
             "num_key_value_heads": n_kv_heads,
-            "head_dim": dim // n_heads,
+            "head_dim": self._head_dim,
             "hidden_act": "silu",
-            "rms_norm_eps": float(args.get("norm_eps") or 1e-5),
+            "rms_norm_eps": _number(self.path, args, "norm_eps", 1e-5),
             "rope_theta": theta,
             "tie_word_embeddings": tied or "output.weight" not in self._tensors,
             "max_position_embeddings": _positive(self.path, args, "max_seq_len", _usual_context(theta, args)),
@@ -149,7 +156,7 @@ class TorchCheckpoint:
         if args.get("use_scaled_rope"):
             config["rope_scaling"] = {
                 "rope_type": "llama3",
-                "factor": float(args.get("rope_scaling_factor") or 8.0),
+                "factor": _number(self.path, args, "rope_scaling_factor", 8.0),
                 "low_freq_factor": 1.0,
                 "high_freq_factor": 4.0,
                 "original_max_position_embeddings": 8192,
@@ -170,6 +177,14 @@ def _positive(path: Path, args: Mapping[str, Any], name: str, default: int | Non
     return value
 
 
+def _number(path: Path, args: Mapping[str, Any], name: str, default: float) -> float:
+    value = args.get(name) or default
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise bad_file(path, name, f"is {shown(value)}, must be a number") from None
+
+
 def _open_meta(folder: Path) -> TorchCheckpoint:
     shards = _shards(folder)
     if not shards:
@@ -179,7 +194,7 @@ def _open_meta(folder: Path) -> TorchCheckpoint:
     if len(shards) > _MAX_SHARDS:
         raise bad_file(folder, "folder", f"holds {len(shards)} shards, at most {_MAX_SHARDS} are possible")
     args = read_json_file(folder / "params.json", _MAX_PARAMS_BYTES)
-    loaded = [_load(path) for path in shards]
+    loaded = [_tensors_in(path, _load(path)) for path in shards]
     tensors: dict[str, list[torch.Tensor]] = {}
     for name in loaded[0]:
         parts = [part[name] for part in loaded if name in part]
@@ -209,6 +224,23 @@ def _load(path: Path) -> dict[str, Any]:
     return loaded
 
 
+def _tensors_in(path: Path, state: Mapping[Any, Any]) -> dict[str, torch.Tensor]:
+    """The tensors of a model under Meta's names, without those that nothing reads."""
+    import torch
+
+    named = {str(name).removeprefix(_COMPILED): tensor for name, tensor in state.items()}
+    tensors = {name: tensor for name, tensor in named.items() if name not in _IDLE}
+    for name, tensor in tensors.items():
+        where = f"tensor {shown(name)}"
+        if not isinstance(tensor, torch.Tensor):
+            raise bad_file(path, where, f"is a {type(tensor).__name__}, not a tensor")
+        is_plain = str(tensor.dtype) in _QTYPES and tensor.layout == torch.strided
+        if not is_plain or tensor.dim() not in (1, 2):
+            problem = f"is {tensor.dtype} of shape {tuple(tensor.shape)}, not a matrix of floats"
+            raise bad_file(path, where, problem, "quantized checkpoints are not converted")
+    return tensors
+
+
 def _hugging_face_name(name: str) -> str:
     if name in _NAMES:
         return _NAMES[name]
@@ -218,13 +250,10 @@ def _hugging_face_name(name: str) -> str:
     return name
 
 
-def _array(path: Path, name: str, tensor: torch.Tensor) -> tuple[NDArray[np.uint8], QType, tuple[int, ...]]:
+def _array(tensor: torch.Tensor) -> tuple[NDArray[np.uint8], QType, tuple[int, ...]]:
     import torch
 
-    qtype = {torch.float32: QType.F32, torch.float16: QType.F16, torch.bfloat16: QType.BF16}.get(tensor.dtype)
-    if qtype is None or tensor.dim() not in (1, 2):
-        problem = f"is {tensor.dtype} of shape {tuple(tensor.shape)}, not a matrix of floats"
-        raise bad_file(path, f"tensor {shown(name)}", problem, "quantized checkpoints are not converted")
+    qtype = _QTYPES[str(tensor.dtype)]
     data = tensor.detach().contiguous().view(torch.uint8).numpy().reshape(-1)
     assert data.nbytes == math.prod(tensor.shape) * qtype.block_bytes
     return data, qtype, tuple(tensor.shape)

@@ -130,8 +130,6 @@ def _array(key: str, values: Any) -> tuple[int, int, bytes]:
     """(number of the elements' type, how many, their bytes)."""
     if len(values) and all(isinstance(item, str | bytes) for item in values):
         return _STRING, len(values), b"".join(map(_string, values))
-    if isinstance(values, ByteStrings):
-        return _STRING, 0, b""
     array = values if isinstance(values, np.ndarray) else np.array([_typed(item) for item in values] or [0])
     if not len(values):
         return (_TYPES[array.dtype.name] if isinstance(values, np.ndarray) else _STRING), 0, b""

@@ -61,7 +61,7 @@ def read_gguf_templates(metadata: Mapping[str, Any], where: str) -> dict[str, st
         if not isinstance(text, str):
             raise TemplateError(f"{where}: {key} is {text!r:.80}, not a string")
         found[key.removeprefix(_GGUF_KEY).removeprefix(".")] = text
-    return _with_default(found)
+    return _settled(found)
 
 
 def read_folder_templates(folder: Path) -> dict[str, str]:
@@ -74,7 +74,7 @@ def read_folder_templates(folder: Path) -> dict[str, str]:
         found[""] = _read_file(folder / "chat_template.jinja")
     for path in sorted((folder / "additional_chat_templates").glob("*.jinja")):
         found[path.stem] = _read_file(path)
-    return _with_default(found)
+    return _settled(found)
 
 
 def _read_field(fields: Fields) -> dict[str, str]:
@@ -85,7 +85,9 @@ def _read_field(fields: Fields) -> dict[str, str]:
     return {item.need_text("name"): item.need_text("template") for item in items}
 
 
-def _with_default(found: dict[str, str]) -> dict[str, str]:
+def _settled(found: dict[str, str]) -> dict[str, str]:
+    """Those that say anything, one of them the default."""
+    found = {name: text for name, text in found.items() if text.strip()}
     if "default" in found:
         found.setdefault("", found.pop("default"))
     if found and "" not in found:

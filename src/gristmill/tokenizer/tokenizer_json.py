@@ -62,11 +62,13 @@ def load_tokenizer_json(path: Path, beside: ModelFiles | None = None) -> CodecTo
 
 def read_tokenizer_json(path: Path, beside: ModelFiles | None = None) -> Vocabulary:
     """The vocabulary of a tokenizer.json with a BPE model. Raises TokenizerError naming the field that is unusable."""
+    beside = beside or ModelFiles()
     fields = read_json(path)
     model = fields.child("model")
     _check_model(model)
     steps = _read_steps(fields)
     added = tuple(_read_added(fields))
+    added += tuple(_read_named(model, beside, {token.text for token in added}))
     texts, types = _read_vocabulary(model, added, byte_level=steps.byte_level)
     whole_word_first = model.flag("ignore_merges", False)
     unk_id = None
@@ -91,7 +93,7 @@ def read_tokenizer_json(path: Path, beside: ModelFiles | None = None) -> Vocabul
         added=added,
         unk_id=unk_id,
     )
-    return _with_special(fields, vocabulary, beside or ModelFiles())
+    return _with_special(fields, vocabulary, beside)
 
 
 def _check_model(model: Fields) -> None:
@@ -111,6 +113,14 @@ def _read_added(fields: Fields) -> Iterator[AddedToken]:
         flags |= RIGHT_STRIP if token.flag("rstrip", False) else 0
         flags |= SINGLE_WORD if token.flag("single_word", False) else 0
         yield AddedToken(token.need_text("content"), _check_id(token, "id", token.get("id")), flags)
+
+
+def _read_named(model: Fields, beside: ModelFiles, known: set[str]) -> Iterator[AddedToken]:
+    """Tokens of the vocabulary that are special only because files beside it name them."""
+    vocabulary = model.get("vocab")
+    for text in dict.fromkeys((beside.bos, beside.eos, beside.pad)):
+        if text is not None and text not in known and isinstance(vocabulary, dict) and text in vocabulary:
+            yield AddedToken(text, _check_id(model, f"vocab[{text!r:.80}]", vocabulary[text]), SPECIAL)
 
 
 def _check_id(fields: Fields, name: str, value: object) -> int:
