@@ -316,6 +316,8 @@ def test_random_answers_validate_qwen2(qwen2: Case) -> None:
 
 # --- the other constraints
 
+CLOSED = {"type": "object", "additionalProperties": False}
+
 
 @pytest.mark.parametrize(
     ("constraint", "good", "bad"),
@@ -323,12 +325,25 @@ def test_random_answers_validate_qwen2(qwen2: Case) -> None:
         ({"regex": r"\d{3}-[a-z/]+"}, ["123-a/b", "000-z"], ["12-a", "123-", "123-a "]),
         ({"regex": "^a|b$"}, ["a", "b"], ["ab", ""]),
         ({"regex": "a\nb\\\nc\\\\/"}, ["a\nb\nc\\/"], ["a\\nb"]),
+        ({"regex": "a\rb\\\rc\\\\"}, ["a\rb\rc\\"], ["a\rb\rc"]),
         (
-            {"choice": ["yes", "no", "yes please", "a+b", "[x]/{y}", "n\nl", "\\d", ""]},
-            ["yes", "yes please", "a+b", "[x]/{y}", "n\nl", "\\d", ""],
+            {"choice": ["yes", "no", "yes please", "a+b", "[x]/{y}", "n\nl", "r\rl", "\\d", ""]},
+            ["yes", "yes please", "a+b", "[x]/{y}", "n\nl", "r\rl", "\\d", ""],
             ["ye", "aab", "5", "no "],
         ),
         ({"grammar": 'start: "a" ("," "a")* end\nend: /[.!]/ // as text ends'}, ["a.", "a,a,a!"], ["a", "a,,a."]),
+        ({"grammar": 'start: %json {"type": "string"}'}, ['"\\n"'], ['"\\u0061"', '"\\u0001"']),
+        (
+            {"grammar": '%llguidance {"no_forcing": true, "allow_initial_skip": true}\n%ignore " "\nstart: "a" "b"'},
+            ["ab", " a b"],
+            ["b"],
+        ),
+        (
+            {"grammar": "start: (A | B | C | D | E | F)+\n" + "".join(f"{c}: /{c}.*/ & /.*b/\n" for c in "ABCDEF")},
+            ["A-b", "A-bF+b"],
+            ["A-", "G-b"],
+        ),
+        ({"grammar": 'start: "a" # no <[1]>, @b nor stop=""\n// so <|end|>'}, ["a"], ["b"]),
         (
             {"grammar": '%llguidance {}\nstart: "J" %json {"type": "integer", "minimum": 5} "/" /x\\/y/'},
             ["J7/x/y"],
@@ -350,7 +365,13 @@ def test_random_answers_validate_qwen2(qwen2: Case) -> None:
         ),
         ({"json": {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}}, ["0", str(2**62)], [str(2**63), "-1"]),
         ({"json": {"type": "integer", "maximum": 2**53 + 3}}, [str(2**53 + 2)], [str(2**53 + 4)]),
-        ({"json": {"type": "string"}}, ['"ab"', '"\\""'], ['"\\u0061"', '"\n"']),
+        (
+            {"json": {**CLOSED, "properties": {f"k{i}": {} for i in range(300)}, "minProperties": 0}},
+            ["{}", '{"k7": 1}'],
+            ['{"l": 1}'],
+        ),
+        ({"json": {"type": "object", "minProperties": 1}}, ['{"a": 1}', '{"a": 1, "b": 2}'], ["{}"]),
+        ({"json": {"type": "string"}}, ['"ab"', '"\\""'], ['"\\u0061"', '"\\u0001"', '"\n"']),
         # keywords that refuse nothing
         ({"json": {"type": "array", "uniqueItems": False, "maxItems": 2}}, ["[1, 1]"], ["[1, 1, 1]"]),
         (
@@ -419,6 +440,32 @@ def test_random_answers_validate_qwen2(qwen2: Case) -> None:
             ['{"in": [{"on": "29"}]}', '{"in": [1]}'],
         ),
         (
+            {
+                "json": {
+                    "$id": "https://example.com/a",
+                    "allOf": [{"$ref": "#/$defs/a"}, {"pattern": "^a"}],
+                    "$defs": {"a": {"type": "string", "pattern": "b$"}},
+                }
+            },
+            ['"ab"'],
+            ['"a"', '"b"'],
+        ),
+        (
+            {
+                "json": {
+                    "$ref": "#pair",
+                    "minProperties": 1,
+                    "required": ["b"],
+                    "$defs": {
+                        "a": {"$anchor": "pair", "type": "object", "properties": {"b": {"$ref": "#/$defs/c"}}},
+                        "c": {"$id": "https://example.com/c", "$ref": "#/$defs/c", "$defs": {"c": {"const": 5}}},
+                    },
+                }
+            },
+            ['{"b": 5}', '{"b": 5, "c": 1}'],
+            ['{"b": 1}', "{}"],
+        ),
+        (
             {"grammar": "start: A\nA: /[a-z]{2,5}/ & ~/no|yes/ & B // both\nB: /.*[aeiou].*/"},
             ["nor", "yet"],
             ["no", "by", "NO"],
@@ -461,6 +508,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("json", {"json": {"type": "object", "propertyNames": {"pattern": "a"}}}, "propertyNames"),
     ("json", {"json": {"type": "object", "propertyNames": {"type": "string", "maxLength": 3}}}, "propertyNames"),
     ("json", {"json": {"type": "object", "propertyNames": False}}, "propertyNames"),
+    ("json", {"json": {"type": "object", "propertyNames": 1}}, "propertyNames"),
     ("json", {"json": {"type": "object", "dependentRequired": {"a": ["b"]}}}, "dependentRequired"),
     ("json", {"json": {"$schema": DRAFT7, "type": "object", "dependencies": {"a": ["b"]}}}, "dependencies"),
     ("json", {"json": {"type": "object", "unevaluatedProperties": False}}, "unevaluatedProperties"),
@@ -473,9 +521,18 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("json", {"json": {"const": 2**53 + 1}}, "2\\^53"),
     ("json", {"json": {"enum": [[{"a": -(2**60)}]]}}, "2\\^53"),
     ("json", {"json": {"type": "integer", "minimum": 10**400}}, "double"),
+    ("json", {"json": {"type": "integer", "minimum": int(sys.float_info.max) + 1}}, "double"),
+    ("json", {"json": {"type": "integer", "exclusiveMaximum": -int(sys.float_info.max) - 1}}, "double"),
+    ("json", {"json": {"type": "integer", "multipleOf": 10**400}}, "multipleOf 10*: as"),
+    ("json", {"json": {"type": "integer", "multipleOf": -(10**400)}}, "multipleOf must be over 0"),
+    ("json", {"json": {"const": 10**900}}, "2\\^53"),
+    ("json", {"json": {"type": "object", "minProperties": 10**900}}, "minProperties"),
+    ("json", {"json": {"type": "object", "required": ["a", "a"], "minProperties": 3}}, "with 1 required"),
     ("json", {"json": {"type": "object", "minProperties": 2}}, "minProperties"),
     ("json", {"json": {"type": "object", "x-guidance": {"lenient": True}, "not": {}}}, "x-guidance"),
     ("json", {"json": {"type": "integer", "multipleOf": 0}}, "multipleOf"),
+    ("json", {"json": {"type": "number", "multipleOf": 1e-5}}, "multipleOf 1e-05: as a fraction"),
+    ("json", {"json": {"allOf": [{"multipleOf": 9.67}, {"multipleOf": 100}]}}, "multipleOf"),
     ("json", {"json": {"allOf": [{"multipleOf": p} for p in (2, 3, 5, 7, 11, 13)]}}, "multipleOf"),
     ("json", {"json": {"patternProperties": {f"^p{i}$": {} for i in range(65)}}}, "patternProperties"),
     ("json", {"json": '{"items":' * 200 + "{}" + "}" * 200}, "deep"),
@@ -483,6 +540,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("json", {"json": json.dumps({"description": "x" * (256 << 10)})}, "bytes"),
     ("whitespace_pattern", {"json_object": True, "whitespace_pattern": "x*"}, "x\\*"),
     ("whitespace_pattern", {"json_object": True, "whitespace_pattern": "\\s*"}, "may have"),
+    ("whitespace_pattern", {"json_object": True, "whitespace_pattern": " " * 257}, "bytes"),
     ("json_object", {"json_object": True, "whitespace_pattern": "[ "}, "unclosed"),
     ("regex", {"regex": ""}, "empty"),
     ("regex", {"regex": "("}, "unclosed"),
@@ -492,6 +550,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("regex", {"regex": "(a)\\1"}, "backreferences"),
     ("regex", {"regex": "[^\\x00-\\x{10FFFF}]"}, "."),
     ("regex", {"regex": "a" * (17 << 10)}, "bytes"),
+    ("regex", {"regex": "é" * (9 << 10)}, "bytes"),
     ("regex", {"regex": "\ud800"}, "surrogate"),
     ("choice", {"choice": ["a" * 70_000]}, "bytes"),
     ("choice", {"choice": ["\ud800"]}, "surrogate"),
@@ -508,6 +567,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("grammar", {"grammar": 'start: "a" <odd>'}, "odd"),
     ("grammar", {"grammar": "start: x\nx[temperature=0.5]: /a+/"}, "temperature"),
     ("grammar", {"grammar": 'start: x\nx[lazy, stop = "b"]: /a+/'}, "stop"),
+    ("grammar", {"grammar": 'start: x\nx[stop_capture="b"]: /a+/'}, "has 'stop_capture='"),
     ("grammar", {"grammar": '%llguidance {"allow_invalid_utf8": true}\nstart: "a"'}, "llguidance"),
     ("grammar", {"grammar": 'start: %json {"type": "string", "format": "zip"}'}, "format"),
     ("grammar", {"grammar": 'start: %json {"x-guidance": {"lenient": true}, "not": {}}'}, "x-guidance"),
@@ -580,7 +640,10 @@ NAMES = [f"p{k}" for k in range(1, 23)]
 SEARCHED = {name: {"type": "string", "pattern": f"(a.{{{k}}}b)"} for k, name in enumerate(NAMES)}
 """Patterns that may begin anywhere in a string: a step of all of them may begin any set of them."""
 PATTERNS = [*SEARCHED.values()]
-CLOSED = {"type": "object", "additionalProperties": False}
+ADDRESS = "https://example.com/own"
+HALF, OTHER_HALF = {"allOf": PATTERNS[:8]}, {"allOf": PATTERNS[8:16]}
+"""Each may stand alone, and beside anything but the other."""
+FORMATS = ("date-time", "duration", "email", "hostname", "ipv6", "uri")
 TOKENS = [f"/.*a.{{{k}}}b.*/" for k in range(len(NAMES))]
 
 
@@ -592,6 +655,13 @@ def chained(links: list[dict[str, Any]]) -> dict[str, Any]:
 def anchored() -> dict[str, Any]:
     definitions = {name: {**pattern, "$anchor": name} for name, pattern in SEARCHED.items()}
     return {"allOf": [{"$ref": f"#{name}"} for name in NAMES], "$defs": definitions}
+
+
+def elsewhere(keyword: str, **more: Any) -> dict[str, Any]:
+    """An object that `keyword` gives an address of its own, from which pointers lead to its own definitions."""
+    references = [{"$ref": f"#/$defs/{name}"} for name in NAMES]
+    own = {keyword: ADDRESS, "allOf": references, "$defs": SEARCHED}
+    return {**more, "$ref": "#/$defs/own", "$defs": {**{name: {} for name in NAMES}, "own": own}}
 
 
 def going_round() -> dict[str, Any]:
@@ -626,11 +696,38 @@ TOO_WIDE: list[dict[str, Any]] = [
     {"json": chained(PATTERNS)},
     {"json": chained([{"properties": {"a": pattern}} for pattern in PATTERNS])},
     {"json": anchored()},
+    {"json": {"$ref": "#own", "$defs": {"a": {"$anchor": "own", "allOf": PATTERNS}}}},
+    {"json": {"$ref": "#/$defs/own", "$defs": {"own": {"$id": ADDRESS, "allOf": PATTERNS}}}},
+    {"json": {"$id": ADDRESS, "$ref": f"{ADDRESS}#/$defs/a", "$defs": {"a": {"allOf": PATTERNS}}}},
+    {"json": elsewhere("$id")},
+    {"json": elsewhere("id", **{"$schema": "http://json-schema.org/draft-04/schema#"})},
+    {"json": {"$ref": "#a", "$defs": {"a": {**CLOSED, "$anchor": "a", "properties": keys(999)}}, "minProperties": 1}},
     {"json": going_round()},
     {"json": {"allOf": [{"anyOf": PATTERNS}, {"anyOf": [{"minLength": i} for i in range(2000)]}]}},
     {"json": {"type": "object", "patternProperties": {wide("x"): {}, wide("y"): {}}}},
     {"json": {**CLOSED, "properties": keys(1000), "minProperties": 1}},
     {"json": {"allOf": [{**CLOSED, "properties": keys(2000), "required": [*keys(1000)]}, {"maxProperties": 1001}]}},
+    {"json": {"allOf": [{"oneOf": [pattern, {"type": "null"}]} for pattern in PATTERNS]}},
+    {"json": {"allOf": [{"anyOf": []}, *PATTERNS]}},
+    {"json": {"allOf": [{"format": name} for name in FORMATS]}},
+    {"json": {"allOf": [{"minLength": i} for i in range(17)]}},
+    {"json": {"allOf": [{"patternProperties": {f"a.{{{i}}}b": {}}} for i in range(17)]}},
+    {"json": {"allOf": [{"properties": {"a": pattern}} for pattern in PATTERNS[:11]]}},
+    {"json": {"properties": {"a": HALF}, "patternProperties": {"^a": OTHER_HALF}}},
+    {"json": {"allOf": [{"patternProperties": {"^a": half}} for half in (HALF, OTHER_HALF)]}},
+    {"json": {"allOf": [{"anyOf": [{"properties": {"a": HALF}}]}, {"properties": {"a": OTHER_HALF}}]}},
+    {"json": {"allOf": [{"properties": {"a": HALF}}, {"additionalProperties": OTHER_HALF}]}},
+    {"json": {"allOf": [{"required": ["a"], "additionalProperties": HALF}, {"properties": {"a": OTHER_HALF}}]}},
+    {"json": {"allOf": [{"prefixItems": [{}, half]} for half in (HALF, OTHER_HALF)]}},
+    {
+        "json": {
+            "allOf": [{"$ref": "#/$defs/a~1b"}, {"$ref": "#/$defs/c~0%20d"}],
+            "$defs": {"a/b": HALF, "c~ d": OTHER_HALF},
+        }
+    },
+    {"json": {"allOf": [HALF, {"$ref": "#/$defs/a/anyOf/1"}], "$defs": {"a": {"anyOf": [{}, OTHER_HALF]}}}},
+    {"json": {**CLOSED, "properties": keys(300), "anyOf": [{"minProperties": 1}, {"maxProperties": 9}]}},
+    {"json": {"anyOf": [{**CLOSED, "properties": keys(300)}, {"type": "null"}], "maxProperties": 9}},
     {"json": {"type": "object", "required": [*keys(12_000)]}},
     {"json": {"const": keys(12_000)}},
     {"grammar": f"start: %json {json.dumps({'allOf': PATTERNS})}"},
@@ -645,7 +742,7 @@ TOO_WIDE: list[dict[str, Any]] = [
 def test_what_is_too_wide_together_is_refused_before_it_is_compiled(constraint: dict[str, Any], small: Case) -> None:
     """A compilation that has begun cannot be ended: most of these would take minutes, and all memory."""
     before = threading.enumerate()
-    with pytest.raises(GuideError, match=r"at once|properties") as caught:
+    with pytest.raises(GuideError, match=r"at once|name fewer") as caught:
         small.compile(**constraint)
     assert [caught.value.field] == [*constraint]
     assert not set(threading.enumerate()) - set(before)

@@ -16,10 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizer_oracles import DATA, our_o200k, ours
 
-from gristmill.tokenizer.chat import ChatTemplate, encode_chat, encode_parts, ends_in_thinking
+from gristmill.tokenizer.chat import ChatTemplate, encode_chat, encode_parts, ends_after_thinking, ends_in_thinking
 from gristmill.tokenizer.chat_builtin import find_builtin
 from gristmill.tokenizer.chat_files import load_chat_template, read_folder_templates, read_gguf_templates
 from gristmill.tokenizer.interface import TemplateError
+from gristmill.tokenizer.template_text import mark
 
 QWEN25 = "Qwen-Qwen2.5-7B-Instruct"
 QWEN3 = "Qwen-Qwen3-0.6B"
@@ -217,6 +218,14 @@ def test_continued_message_is_as_transformers_renders_it(name: str) -> None:
         assert got.rstrip().endswith(last.strip())
 
 
+def test_no_answer_is_begun_where_a_message_is_continued() -> None:
+    source = "{% if add_generation_prompt %}<answer>{% endif %}{{ messages[-1].content }}"
+    messages = [say("assistant", "A")]
+    assert our_text(ChatTemplate(source), messages) == "<answer>A"
+    continued = our_text(ChatTemplate(source), messages, continue_final_message=True)
+    assert continued == transformers_text(source, messages, continue_final_message=True) == "A"
+
+
 FEATURES = [
     "{% for m in messages %}{% if loop.index > 2 %}{% break %}{% endif %}{{ m.content }}{% endfor %}",
     "{% for m in messages %}{% if m.role == 'user' %}{% continue %}{% endif %}{{ m.content }}{% endfor %}",
@@ -253,6 +262,9 @@ FEATURES = [
     "{{- 'x' }}  \n\n  {#- c -#}  y {%- if true -%}  z  {%- endif %}\n  {% if true %}\n w\n  {% endif %}\n",
     "{{ 'a'.join(['x', 'y']) }}{{ 'xay'.removeprefix('x').removesuffix('y') }}{{ 'a'.startswith(('a', 'b')) }}",
     "{{ 'aXb'.lower().upper().swapcase().find('X') }}{{ '12'.isdigit() }}{{ 'a'.ljust(3) }}|{{ '7'.zfill(3) }}",
+    "{{ 'a' % 1 }}",
+    "{{ '%s' | format('a', b=1) }}",
+    "{{ '%d' % 'a' }}",
     "{{ raise_exception('no') }}",
     "{{ messages[0].content.nothing }}{{ messages.nothing.more }}",
 ]  # fmt: skip
@@ -263,7 +275,41 @@ def test_features_are_as_transformers_has_them(source: str) -> None:
     messages = [say("system", "S é"), say("user", " A <x> "), say("assistant", "B"), say("user", "C")]
     expected = transformers_text(source, messages, add_generation_prompt=True)
     assert our_text(ChatTemplate(source, bos_token="<BOS>", eos_token="<EOS>"), messages) == expected
-    assert (expected is None) == (source in FEATURES[-2:])
+    assert (expected is None) == (source in FEATURES[-5:])
+
+
+VALUES = r"""
+-3 | abs
+'1.5' | float, 'x' | float(2.5)
+'a b' | wordcount, 'AB' | lower, 'a' | center, 'a.b' | count
+[3, 1] | last, [3, 1] | min, ['b', 'C'] | max, messages | max(attribute='role')
+['a', 1] | select('string') | list, ['a', 1] | reject('string') | list, [0, 1] | select | list, [0, 1] | reject | list
+messages | selectattr('name') | list, messages | rejectattr('name') | list | length
+messages | map(attribute='role') | reverse | list, messages[0].items() | reverse | list
+messages | select('mapping') | reverse | first, 'abc' | reverse, [1, 2] | reverse | list
+'aaa' | replace('a', 'b', 2), '%(a)s' | format(a=1), '%s-%s' | format('x', 2)
+'a\n\nb' | indent(2, blank=true), 'a\n\nb' | indent('> '), 'a\nb' | indent
+messages | join(',', 'role'), messages | join(attribute='role'), messages | map(default='D', attribute='a.b') | first
+[{'n': 1}, {'n': 2}] | sum('n'), [[1], [2]] | sum(start=[]), [1, 2] | sum(start=3)
+3.7 | round(method='floor'), 3.2 | round(0, 'ceil'), '0x1F' | int(0, 16), 'x' | int
+{'b': 1, 'a': 2} | dictsort(by='value'), {'b': 1, 'a': 2} | dictsort(reverse=true)
+['b', 'A', 'a'] | sort(true, true), ['a', 'A'] | unique | list, ['a', 'A'] | unique(true) | list
+1 is ge 1, 1 is lt 2, 1 is le 1, 2 is le 1, 1 is gt 0, 1 is ne 1, 1 is eq 1
+[1, 2] | select('>=', 2) | list, [1, 2] | select('in', [2]) | list, [1, 2] | select('!=', 2) | list
+4 is even, 3 is even, 'a' is lower, 'A' is lower, 'A' is upper, 'a' is upper, 1 is lower
+'eq' is test, 'eq' is filter, 'trim' is test, none is sameas none, 1.0 is float, true is integer
+'a%s-%5s' % (missing, missing), 'a%sb' % missing, '%5.1s|%-4d|%+.0f|%x|%%' % ('ab', 3, 2.5, 255)
+'{}-{}'.format(1, 2), '{0[1]}{m.role}{m[role]}'.format([1, 2], m=messages[0]), '%.1s|%.f|%.0s|' % ('ab', 2.5, 'ab')
+"""
+
+
+@pytest.mark.parametrize("values", VALUES.split("\n")[1:-1])
+def test_filters_tests_and_formats_are_as_transformers_has_them(values: str) -> None:
+    source = f"{{{{ [{values}] }}}}"
+    messages = [say("user", "A <x>"), say("assistant", "B")]
+    expected = transformers_text(source, messages, add_generation_prompt=True)
+    assert expected is not None
+    assert our_text(ChatTemplate(source), messages) == expected
 
 
 def test_real_templates_are_trusted_where_their_authors_wrote() -> None:
@@ -286,6 +332,13 @@ def test_text_follows_its_origin() -> None:
         "{{ messages[0].content.replace('U', 'U') }}": [("U", True), ("|V", False)],
         "{{ '<%s>' % messages[0].content }}": [("<", True), ("U|V", False), (">", True)],
         "{{ '<{}>'.format(messages[0].content) }}": [("<", True), ("U|V", False), (">", True)],
+        "{{ messages[0].content.format() }}{{ ('{}!' ~ messages[0].odd).format('<a>') }}": [
+            ("U|V", False),
+            ("<a>", True),
+            ("!user", False),
+        ],
+        "{{ '<a>\n<b>' | indent }}": [("<a>\n    <b>", True)],
+        "{{ '<a>'.center(5, messages[0].odd[0]) }}{{ '<a>'.center(5) }}": [("u<a>u", False), (" <a> ", True)],
         "{{ '<a>' | upper }}{{ '<b>'.lower() }}{{ '<c>' * 2 }}": [("<A><b><c><c>", True)],
         "{{ ('<a>|' + messages[0].content).split('|') | last }}": [("V", False)],
         "{{ ('<a>|' + messages[0].content).split('|') | first }}": [("<a>", True)],
@@ -380,8 +433,13 @@ def test_state_of_thinking() -> None:
         parts = template(QWEN25).render([*user, say("assistant", text)], continue_final_message=True)
         assert ends_in_thinking(parts) is expected
     assert ends_in_thinking([("<think>\n", True), ("hm", False)])
+    assert ends_in_thinking([("", True), ("<think>hm</think>A<think>", False)])
     assert not ends_in_thinking([("Use <think> to think. ", True), ("hm", False)])
     assert not ends_in_thinking([])
+    assert not ends_after_thinking(template(QWEN3).render(user))
+    assert ends_after_thinking(template(QWEN3).render(user, chat_template_kwargs={"enable_thinking": False}))
+    assert ends_after_thinking([("Answer: ", True), ("It is", False)])
+    assert not ends_after_thinking([("Answer: ", True), ("<think>hm", False)])
 
 
 GOLDEN = {
@@ -473,7 +531,7 @@ def checkpoint(kind: str = "gguf", path: Path = Path("m.gguf"), **metadata: Any)
 def small_tokenizer() -> Any:
     """As much of a tokenizer as a template asks for, of a vocabulary that says nothing of conversations."""
     return SimpleNamespace(
-        special_ids={"<s>": 1, "</s>": 2}, bos_id=1, eos_ids=(2,), vocab_size=512, token_text=lambda i: f"<{i}>"
+        special_ids={"<s>": 1, "</s>": 2}, bos_id=1, eos_ids=(2, 7), vocab_size=512, token_text=lambda i: f"<{i}>"
     )
 
 
@@ -486,10 +544,14 @@ def test_templates_of_a_gguf_file() -> None:
     }
     chat = load_chat_template(checkpoint(**metadata), small_tokenizer())
     assert chat.named == {"tool_use": "tools{{ bos_token }}", "rag": "rag"}
+    assert (chat.bos_token, chat.eos_token) == ("<s>", "</s>")
     assert joined(chat.render([say("user", "A")])) == "plain"
     assert joined(chat.render([say("user", "A")], tools=[WEATHER])) == "tools<s>"
     assert read_gguf_templates({"tokenizer.chat_template": b"caf\xc3\xa9"}, "m") == {"": "café"}
     assert read_gguf_templates({"tokenizer.chat_template.default": "x"}, "m") == {"": "x"}
+    assert read_gguf_templates({"tokenizer.chat_template.rag": "x"}, "m") == {"": "x", "rag": "x"}
+    both = {"tokenizer.chat_template": "x", "tokenizer.chat_template.default": "y"}
+    assert read_gguf_templates(both, "m") == {"": "x"}
     with pytest.raises(TemplateError, match=r"m: tokenizer\.chat_template is 3"):
         read_gguf_templates({"tokenizer.chat_template": 3}, "m")
 
@@ -500,6 +562,10 @@ def test_templates_of_a_folder(tmp_path: Path) -> None:
 
     with pytest.raises(TemplateError, match="this model has no chat template; give --chat-template FILE"):
         load()
+    for nothing in ("", " \n"):
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": nothing}))
+        with pytest.raises(TemplateError, match="this model has no chat template"):
+            load()
     config = {"chat_template": [{"name": "default", "template": "d"}, {"name": "tool_use", "template": "t"}]}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     assert (load().source, load().named) == ("d", {"tool_use": "t"})
@@ -511,6 +577,9 @@ def test_templates_of_a_folder(tmp_path: Path) -> None:
     (tmp_path / "additional_chat_templates").mkdir()
     (tmp_path / "additional_chat_templates" / "tool_use.jinja").write_text("u")
     assert read_folder_templates(tmp_path) == {"": "f", "tool_use": "u"}
+    gguf = checkpoint(**{"tokenizer.chat_template": "g"})
+    for beside, source in ((tmp_path, "f"), (tmp_path / "tokenizer.json", "f"), (tmp_path / "a" / "b.json", "g")):
+        assert load_chat_template(gguf, small_tokenizer(), tokenizer_path=beside).source == source
     (tmp_path / "mine.jinja").write_text("mine")
     assert load_chat_template(checkpoint(), small_tokenizer(), file=tmp_path / "mine.jinja").source == "mine"
     (tmp_path / "mine.jinja").write_bytes(b"\xff")
@@ -530,6 +599,19 @@ def test_openai_requests_are_understood() -> None:
     assert asked[1]["tool_calls"][0]["function"]["arguments"] == '{"a": [1, "é"]}', "the caller's own are left alone"
 
 
+@pytest.mark.parametrize("arguments", ["{broken", "[1]", "5", "[" * 100_000])
+def test_arguments_that_are_no_object_stay_text(arguments: str) -> None:
+    called = {"type": "function", "function": {"name": "f", "arguments": arguments}}
+    chat = ChatTemplate("{{ messages[0].tool_calls[0].function.arguments }}")
+    assert chat.render([say("assistant", "", tool_calls=[called])]) == [(arguments, False)]
+
+
+def test_calls_may_come_without_their_kind() -> None:
+    chat = ChatTemplate("{{ messages[0].tool_calls[0].arguments.a }}")
+    called = {"name": "f", "arguments": '{"a": 1}'}
+    assert joined(chat.render([say("assistant", "", tool_calls=[called])])) == "1"
+
+
 @pytest.mark.parametrize(
     ("messages", "kwargs", "named"),
     [
@@ -538,6 +620,7 @@ def test_openai_requests_are_understood() -> None:
         ({"role": "user", "content": "Hi"}, {}, "messages: "),
         (["Hi"], {}, r"messages\[0\]: "),
         ([{"content": "Hi"}], {}, r"messages\[0\]\.role: "),
+        ([{"role": "", "content": "Hi"}], {}, r"messages\[0\]\.role: is ''"),
         ([say("user", "A"), {"role": 3}], {}, r"messages\[1\]\.role: "),
         ([{"role": "user", "content": [{"type": "image_url"}]}], {}, r"messages\[0\]\.content\[0\]: is 'image_url'"),
         ([{"role": "user", "content": object()}], {}, r"messages\[0\]\.content: is of type object"),
@@ -586,6 +669,12 @@ def test_roles_that_a_template_writes_are_its_own() -> None:
     assert joined(ChatTemplate(any_role).render(messages)) == transformers_text(any_role, messages)
 
 
+def test_developers_are_the_system_where_a_template_does_not_know_them() -> None:
+    source = "{{ messages[0].role }}: {{ messages[0].content }}"
+    for comment, role in (("", "system"), ("{# developer #}", "developer")):
+        assert joined(ChatTemplate(source + comment).render([say("developer", "A")])) == f"{role}: A"
+
+
 @pytest.mark.parametrize("name", ["reasoning_content", "thinking", "reasoning"])
 def test_reasoning_comes_under_any_of_its_names(name: str) -> None:
     template = ChatTemplate("{{ messages[0].reasoning_content }}, {{ messages[0].thinking }}")
@@ -605,12 +694,23 @@ def test_what_a_template_is_given_is_not_replaced(name: str) -> None:
         ChatTemplate("").render([{"role": "user", "content": ""}], chat_template_kwargs={name: "x"})
 
 
-def test_deep_input_is_refused() -> None:
+def test_deep_and_wide_input_is_refused() -> None:
     deep: Any = "x"
     for _ in range(3000):
         deep = [deep]
-    with pytest.raises(ValueError, match="nested deeper than 64"):
-        ChatTemplate("x").render([{"role": "user", "content": "x", "deep": deep}])
+    for value in (deep, [0] * (1 << 18)):
+        with pytest.raises(ValueError, match="more than 262144 values or nested deeper than 64"):
+            ChatTemplate("x").render([{"role": "user", "content": "x", "more": value}])
+
+
+def test_templates_are_given_plain_values() -> None:
+    class Number(int):
+        pass
+
+    chat = ChatTemplate("{{ messages[0].content }}")
+    assert chat.render([say("user", mark("<|x|>"))]) == [("<|x|>", False)]
+    with pytest.raises(ValueError, match=r"messages\[0\]\.content: is of type Number"):
+        chat.render([{"role": "user", "content": Number(1)}])
 
 
 def test_input_as_deep_as_it_may_be_renders() -> None:
@@ -628,6 +728,14 @@ def test_long_conversations_render() -> None:
         assert big.strip() in joined(template(name).render([say("user", big)]))
         many = [say("user" if i % 2 == 0 else "assistant", f"message {i}") for i in range(1001)]
         assert "message 999" in joined(template(name).render(many))
+
+
+def test_long_texts_are_cut_as_often_as_is_asked() -> None:
+    content = "a\n" * 1_000_000
+    uses = {"split('\\n', 1)[0]": "a", "rsplit('a', 1)[1]": "\n", "replace('a', 'b', 1)[:3]": "b\na"}
+    for use, text in uses.items():
+        chat = ChatTemplate(f"{{{{ messages[0].content.{use} }}}}")
+        assert joined(chat.render([say("user", content)])) == text
 
 
 def test_jinja_is_imported_with_the_first_rendering() -> None:

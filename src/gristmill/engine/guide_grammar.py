@@ -184,12 +184,14 @@ def check_schema(field: str, schema: object) -> None:
     if "x-guidance" in schema:
         raise GuideError(field, "has x-guidance, which could switch keywords off; leave it out")
     _drop_idle(schema)
+    objects: list[dict[str, Any]] = []
     references: set[str] = set()
     multiple = Fraction(1)
     n_patterns = 0
     deepest = 0
     renamed = False
     for node, depth in _walk(field, schema):
+        objects.append(node)
         deepest = max(deepest, depth)
         renamed |= (depth > 1 and isinstance(node.get("$id"), str)) or node.get("$schema") in _DRAFT_4
         if isinstance(reference := node.get("$ref"), str):
@@ -204,7 +206,7 @@ def check_schema(field: str, schema: object) -> None:
     if (len(references) + 1) * deepest > MAX_SCHEMA_PATH:
         raise GuideError(field, f"has {len(references)} references and is nested {deepest} deep: simplify it")
     with _naming(field):
-        check_moves(SchemaReader(schema, renamed=renamed).read())
+        check_moves(SchemaReader(schema, objects, renamed=renamed).read())
 
 
 def _drop_idle(schema: dict[str, Any]) -> None:
@@ -246,14 +248,18 @@ def _walk(field: str, document: object) -> Iterator[tuple[dict[str, Any], int]]:
 
 
 def _join_multiple(field: str, multiple: Fraction, value: object) -> Fraction:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) == math.inf:
         return multiple  # absent, or of a type that the compiler refuses
     if value <= 0:
-        raise GuideError(field, f"multipleOf must be over 0, not {value}")
+        raise GuideError(field, f"multipleOf must be over 0, not {value!s:.40}")
     step = Fraction(str(value))
     joined = Fraction(math.lcm(multiple.numerator, step.numerator), math.gcd(multiple.denominator, step.denominator))
     if max(joined.numerator, step.numerator, step.denominator) > MAX_MULTIPLE:
-        raise GuideError(field, f"multipleOf {value}: the least common multiple of all may be {MAX_MULTIPLE} at most")
+        raise GuideError(
+            field,
+            f"multipleOf {value!s:.40}: as a fraction, it and the least common multiple of all may have numbers up to "
+            f"{MAX_MULTIPLE}",
+        )
     return joined
 
 
@@ -273,17 +279,19 @@ def _check_exact(field: str, node: dict[str, Any]) -> None:
                 check_n_properties(len(value), MAX_PROPERTIES)
             pending += value.values()
         elif isinstance(value, int | float) and not isinstance(value, bool) and abs(value) > _EXACT_INT:
-            raise GuideError(field, f"const or enum has the number {value}, beyond 2^53 it cannot be kept exactly")
+            raise GuideError(
+                field, f"const or enum has the number {value!s:.40}, beyond 2^53 it cannot be kept exactly"
+            )
 
 
 def _inwards(field: str, value: int, towards: int) -> int:
     try:
         nearest = float(value)
+        if (int(nearest) - value) * towards < 0:
+            nearest = math.nextafter(nearest, math.inf * towards)
+        return int(nearest)
     except OverflowError:
         raise GuideError(field, f"has a bound of {len(str(abs(value)))} digits, beyond the range of a double") from None
-    if (int(nearest) - value) * towards < 0:
-        nearest = math.nextafter(nearest, math.inf * towards)
-    return int(nearest)
 
 
 def _check_min_properties(field: str, node: dict[str, Any]) -> None:
@@ -292,7 +300,8 @@ def _check_min_properties(field: str, node: dict[str, Any]) -> None:
     n_required = len(set(map(str, required))) if isinstance(required, list) else 0
     if isinstance(wanted, int) and wanted > n_required + 1:
         raise GuideError(
-            field, f"minProperties {wanted} cannot be kept with {n_required} required properties; name them in required"
+            field,
+            f"minProperties {wanted!s:.40} cannot be kept with {n_required} required properties; name them in required",
         )
 
 

@@ -162,19 +162,30 @@ def _children_first(parts: Iterable[Part]) -> list[Part]:
 class SchemaReader:
     """The parts of a schema: each object that keywords or references lead to, once."""
 
-    def __init__(self, root: dict[str, Any], *, renamed: bool) -> None:
-        """renamed: references may mean other objects than pointers from the root do."""
+    def __init__(self, root: dict[str, Any], objects: Sequence[dict[str, Any]], *, renamed: bool) -> None:
+        """objects: all in the document. renamed: references may mean others of them than pointers from the root do."""
         self._root = root
+        self._objects = objects
         self._renamed = renamed
         self._parts: dict[int, Part] = {}
         self._pending: list[tuple[dict[str, Any], Part]] = []
         self._unknown = Part(MAX_MOVES, [Part(MAX_MOVES)])
+        self._leads_anywhere = False
 
     def read(self) -> list[Part]:
-        self._part(self._root)
+        self._read([self._root])
+        if self._leads_anywhere:
+            self._read(self._objects)
+            n = sum(len(part.named) for part in self._parts.values())  # one object has no more properties
+            n = min(n, 1 + max(MAX_PROPERTIES_BESIDE.values()))
+            self._unknown.named = {f"\0{i}": [] for i in range(n)}
+        return [*self._parts.values()]
+
+    def _read(self, nodes: Sequence[dict[str, Any]]) -> None:
+        for node in nodes:
+            self._part(node)
         while self._pending:
             self._fill(*self._pending.pop())
-        return [*self._parts.values()]
 
     def _part(self, node: dict[str, Any]) -> Part:
         if id(node) not in self._parts:
@@ -214,6 +225,7 @@ class SchemaReader:
         """What a pointer leads to; the unknown for another document's, and for names, which may be given anywhere."""
         pointer = unquote(reference.removeprefix("#"))
         if self._renamed or not reference.startswith("#") or pointer[:1] not in ("", "/"):
+            self._leads_anywhere = True
             return self._unknown
         node: Any = self._root
         for key in pointer.split("/")[1:]:

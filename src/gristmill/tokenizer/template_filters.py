@@ -123,7 +123,8 @@ def _center(environment: SandboxEnvironment, value: Any, width: int = 80) -> str
 def _reverse(environment: SandboxEnvironment, value: Any) -> Any:
     if isinstance(value, str):
         return environment.cut(value, None, None, -1)
-    return list(environment.items(reversed(value)))
+    items = list(environment.items(value)) if isinstance(value, Iterator) else value
+    return list(environment.items(reversed(items)))
 
 
 @pass_environment
@@ -160,9 +161,10 @@ def _to_json(
 ) -> str:
     """JSON as Python writes it, without escapes for HTML."""
     wide = len(indent) if isinstance(indent, str) else indent or 0
-    if wide > _MAX_INDENT or environment.weigh(separators) > 1000:
+    if wide > _MAX_INDENT or environment.weigh(separators) > 256:
         raise TemplateError(f"indents JSON by {wide} characters or has long separators; {_MAX_INDENT} are allowed")
-    environment.budget.charge((2 if indent is None else 16) * environment.weigh(x))
+    factor = 2 if indent is None else 16 + 2 * wide  # each value stands on a line of its own, indented as deep as it is
+    environment.budget.charge(factor * environment.weigh(x))
     return json.dumps(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 

@@ -205,14 +205,13 @@ class SandboxEnvironment(ImmutableSandboxedEnvironment):
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         self.budget.charge(_STEP)
+        if isinstance(left, str) and operator == "%":
+            return print_format(self, left, right)
         if isinstance(left, Undefined) or isinstance(right, Undefined):
             return super().call_binop(context, operator, left, right)
-        if isinstance(left, str):
-            if operator == "%":
-                return print_format(self, left, right)
-            if operator == "+" and isinstance(right, str):
-                self.budget.charge(n_bytes_of(left) + n_bytes_of(right))
-                return texts.join((left, right))
+        if operator == "+" and isinstance(left, str) and isinstance(right, str):
+            self.budget.charge(n_bytes_of(left) + n_bytes_of(right))
+            return texts.join((left, right))
         if operator == "*" and isinstance(left, int):
             left, right = right, left
         if operator == "*" and isinstance(left, str | list | tuple) and isinstance(right, int):
