@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,12 @@ import tokenizers
 
 from gristmill import LLM, SamplingParams
 from gristmill.bundled import STORY_MODEL
-from gristmill.outputs import RequestOutput
+from gristmill.formats.dequantize import dequantize
+from gristmill.formats.open import open_checkpoint
+from gristmill.llm import name_of, spare_memory
+from gristmill.outputs import RequestOutput, TextReader
 from gristmill.tokenizer.interface import MissingTokenizerError, TokenizerError
+from gristmill.types import Finish, TokenEvent
 
 GREEDY = SamplingParams(temperature=0, max_tokens=20, ignore_eos=True)
 
@@ -85,11 +90,36 @@ def test_logprobs_are_those_of_the_logits(llm: LLM) -> None:
             assert value.logprob == pytest.approx(row[i], abs=1e-6)
 
 
+def test_logprobs_of_a_prompt_and_what_was_cached_of_it(path: Path) -> None:
+    """However the answer is told: whole, or token by token to look for a stop string."""
+    ids = list(range(1, 41))
+    with LLM(path, kv_type="f32", threads=1) as llm:
+        for params in (GREEDY, replace(GREEDY, stop=("\0\0\0",))):
+            assert [llm.generate([ids], params)[0].num_cached_tokens for _ in range(2)][1] == 32
+        (output,) = llm.generate([ids], replace(GREEDY, prompt_logprobs=1))
+        expected = llm.score(ids)
+    assert output.prompt_logprobs is not None
+    first, *others = output.prompt_logprobs
+    assert first is None
+    found = [logprobs[token_id].logprob for token_id, logprobs in zip(ids[1:], others, strict=True) if logprobs]
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
 def test_score_is_the_log_probability_of_each_next_token(llm: LLM) -> None:
     ids = [1, 50, 60, 70]
     logits = llm.logits(ids).astype(np.float64)
     logprobs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
     np.testing.assert_allclose(llm.score(ids), [logprobs[i, ids[i + 1]] for i in range(3)], atol=1e-9)
+
+
+def test_rows_from_a_start_on_are_those_of_all(llm: LLM) -> None:
+    ids = [1, 50, 60, 70, 80]
+    for start in range(5):
+        np.testing.assert_array_equal(llm.logits(ids, start), llm.logits(ids)[start:])
+        np.testing.assert_array_equal(llm.embed(ids, start), llm.embed(ids)[start:])
+        np.testing.assert_array_equal(llm.score(ids, start + 1), llm.score(ids)[start:])
+    head = open_checkpoint(llm.model_path).get("tok_embeddings.weight")
+    np.testing.assert_allclose(llm.embed(ids) @ dequantize(head).T, llm.logits(ids), atol=1e-4)
 
 
 def test_a_stop_string_ends_the_answer_and_is_left_out(llm: LLM) -> None:
@@ -223,6 +253,16 @@ def test_other_things_of_a_wrong_type_are_refused(llm: LLM) -> None:
         llm.score("Once")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("wrong", [{"temperature": 0}, {}, 0])
+def test_chats_and_streams_take_no_other_params_either(path: Path, tmp_path: Path, wrong: Any) -> None:
+    (tmp_path / "t.jinja").write_text("{{ messages[0].content }}")
+    with LLM(path, threads=1, chat_template=tmp_path / "t.jinja") as llm:
+        with pytest.raises(ValueError, match="sampling_params must be SamplingParams, not"):
+            llm.chat([{"role": "user", "content": "a"}], wrong)
+        with pytest.raises(ValueError, match="sampling_params must be SamplingParams, not"):
+            next(llm.stream("a", wrong))
+
+
 def test_stop_strings_mean_nothing_before_min_tokens(path: Path) -> None:
     with LLM(path, threads=1) as llm:
         plain = llm.generate(["ab"], SamplingParams(temperature=0, max_tokens=12, ignore_eos=True))[0].outputs[0]
@@ -235,6 +275,25 @@ def test_stop_strings_mean_nothing_before_min_tokens(path: Path) -> None:
     assert answer.text == "".join(piece.text for piece in pieces)
 
 
+@pytest.mark.parametrize(("min_tokens", "text"), [(0, " a"), (2, " a"), (3, " aba"), (5, " abab")])
+def test_the_first_tokens_complete_no_stop_string(llm: LLM, min_tokens: int, text: str) -> None:
+    ids = llm.encode("abab")[1:]  # a space, then four letters
+    reader = TextReader(llm.tokenizer, SamplingParams(stop="b", min_tokens=min_tokens))
+    pieces = [reader.push(TokenEvent(token_id, None)) for token_id in ids]
+    stopped = next((i for i, piece in enumerate(pieces) if piece.finish is not None), len(pieces) - 1)
+    assert "".join(piece.text for piece in pieces[: stopped + 1]) == text
+    assert (pieces[stopped].finish is Finish.STOP) is (min_tokens < 5)
+
+
+def test_half_a_character_ends_an_answer_as_such(llm: LLM) -> None:
+    ids = llm.encode("é")[2:]
+    for n, finish, text in ((1, None, ""), (1, Finish.LENGTH, "\ufffd"), (2, Finish.LENGTH, "é")):
+        reader = TextReader(llm.tokenizer, SamplingParams())
+        *before, last = ids[:n]
+        shown = "".join(reader.push(TokenEvent(token_id, None)).text for token_id in before)
+        assert shown + reader.push(TokenEvent(last, finish)).text == text
+
+
 def test_ids_that_the_vocabulary_lacks_have_no_text(tmp_path: Path) -> None:
     """Models may have rows for more tokens than their vocabulary has."""
     wide = small_model.write_model(tmp_path / "wide.bin", vocab=300)
@@ -242,10 +301,12 @@ def test_ids_that_the_vocabulary_lacks_have_no_text(tmp_path: Path) -> None:
         lacking = llm.tokenizer.vocab_size
         assert lacking < llm.config.vocab_size
         for stop in ((), ("no such text",)):
-            params = SamplingParams(max_tokens=4, logit_bias={lacking: 100.0}, ignore_eos=True, stop=stop)
+            params = SamplingParams(max_tokens=4, logit_bias={lacking: 100.0}, ignore_eos=True, stop=stop, logprobs=0)
             (output,) = llm.generate(["ab"], params)
+            assert [logprobs[lacking].decoded_token for logprobs in output.outputs[0].logprobs or ()] == [None] * 4
             assert output.outputs[0].token_ids == [lacking] * 4
             assert output.outputs[0].text == ""
+            assert list(llm.stream("ab", params)) == []
 
 
 def test_a_vocabulary_that_is_larger_than_the_models_is_refused(tmp_path: Path) -> None:
@@ -254,6 +315,21 @@ def test_a_vocabulary_that_is_larger_than_the_models_is_refused(tmp_path: Path) 
         LLM(small, threads=1, tokenizer=small_model.write_tokenizer(tmp_path / "tokenizer.bin"))
     with pytest.raises(ValueError, match=r"bytes\.json: has 256 tokens, and the model 200"):
         LLM(small, threads=1, tokenizer=write_bytes(tmp_path / "bytes.json"))
+    as_large = small_model.write_model(tmp_path / "as_large.bin", vocab=256)
+    assert LLM(as_large, threads=1, tokenizer=tmp_path / "bytes.json").tokenizer.vocab_size == 256
+
+
+def test_what_a_model_is_called(tmp_path: Path) -> None:
+    (tmp_path / "folder-1.5").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "folder-1.5")
+    names = {"folder-1.5": "folder-1.5", "link": "folder-1.5", "model-1.5.gguf": "model-1.5"}
+    assert {name: name_of(tmp_path / name, tmp_path / name) for name in names} == names
+
+
+def test_a_stream_is_of_one_answer(llm: LLM) -> None:
+    for params in (SamplingParams(n=2), SamplingParams(prompt_logprobs=0)):
+        with pytest.raises(ValueError, match="a stream has one answer and no prompt_logprobs"):
+            next(llm.stream("a", params))
 
 
 def write_bytes(path: Path) -> Path:
@@ -333,6 +409,29 @@ def test_options_are_checked(path: Path) -> None:
         LLM(path, kv_type="q4_0")
     with pytest.raises(ValueError, match="threads must be"):
         LLM(path, threads=0)
+    with pytest.raises(ValueError, match="kv_type q8_0 is for device cpu"):
+        LLM(path, device="cuda", kv_type="q8_0")
+    for n in (0, 4097):
+        with pytest.raises(ValueError, match=f"max_sequences must be between 1 and 4096, not {n}"):
+            LLM(path, max_sequences=n)
+    for n in (-1, 16):
+        with pytest.raises(ValueError, match=f"speculate must be True, False or a number of tokens up to 15, not {n}"):
+            LLM(path, speculate=n)
+
+
+def test_what_nobody_asked_for(path: Path, tmp_path: Path) -> None:
+    long = small_model.write(tmp_path, 20_000)
+    assert [LLM(model, threads=1).max_context for model in (path, long)] == [128, 8192]
+    found = [LLM(path, threads=1, speculate=asked).engine.settings.speculate for asked in (False, 3, True)]
+    assert found == [0, 3, 15]
+
+
+def test_keys_and_values_may_take_four_fifths_of_what_weights_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = "MemTotal:  9000 kB\nMemAvailable:  1000 kB\n"
+    monkeypatch.setattr(Path, "read_text", lambda path: said)
+    assert [spare_memory(n) for n in (0, 24_000, 1 << 40)] == [819_200, 800_000, 0]
+    said = "MemTotal:  9000 kB\n"
+    assert spare_memory(0) == 1 << 30
 
 
 def test_without_a_vocabulary_ids_still_work(tmp_path: Path) -> None:
@@ -340,6 +439,8 @@ def test_without_a_vocabulary_ids_still_work(tmp_path: Path) -> None:
     assert llm.generate([[1, 2]], GREEDY)[0].outputs[0].text == ""
     with pytest.raises(MissingTokenizerError, match="--tokenizer FILE"):
         llm.generate(["text"], GREEDY)
+    with pytest.raises(ValueError, match="stop strings need a vocabulary, and this model has none"):
+        llm.generate([[1, 2]], SamplingParams(stop="a"))
 
 
 def test_a_broken_vocabulary_is_told_before_the_weights_are_there(

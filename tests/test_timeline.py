@@ -60,7 +60,7 @@ def test_every_token_is_accounted_for(found: Timeline) -> None:
     """From admission to preemption or the end, positions follow each other; together they are all but the last token,
     whose successor nobody asked for."""
     for i, prompt in enumerate(PROMPTS):
-        end = 0
+        end = furthest = 0
         for share in shares_of(found, i):
             if share.preempted:
                 end = 0
@@ -69,7 +69,9 @@ def test_every_token_is_accounted_for(found: Timeline) -> None:
                 assert end == 0
                 continue
             assert share.first == (end or share.n_cached)
+            assert (share.kind == AGAIN) == (share.first < furthest)
             end = share.first + share.n_tokens
+            furthest = max(furthest, end)
             assert share.n_tokens == 1 or share.kind != ANSWER
             assert (share.first < len(prompt)) == (share.kind == PROMPT) or share.kind == AGAIN
         assert end == len(prompt) + N_ANSWER - 1

@@ -264,7 +264,8 @@ class LLM:
 
     def stream(self, prompt: Prompt, sampling_params: SamplingParams | None = None) -> Iterator[str]:
         """The answer's text, piece by piece. Closing the iterator ends the request."""
-        for piece in self.pieces(self.encode(prompt), sampling_params or SamplingParams()):
+        (params,) = _params_for_each(sampling_params, 1)
+        for piece in self.pieces(self.encode(prompt), params):
             if piece.text:
                 yield piece.text
 
@@ -319,7 +320,7 @@ class LLM:
         several = [messages] if messages and isinstance(messages[0], Mapping) else messages
         options = (tools, add_generation_prompt, continue_final_message, chat_template_kwargs)
         prompts = [self.chat_prompt(conversation, *options) for conversation in several]  # type: ignore[arg-type]
-        asked = _for_each("sampling_params", sampling_params or SamplingParams(), len(prompts))
+        asked = _params_for_each(sampling_params, len(prompts))
         constrained = [self.constrain_chat(prompt, params) for prompt, params in zip(prompts, asked, strict=True)]
         outputs = self.generate([list(prompt.ids) for prompt in prompts], constrained)
         return [self._with_messages(*given) for given in zip(outputs, prompts, asked, strict=True)]
@@ -453,11 +454,7 @@ class LLM:
         on_end: Callable[[], object] = lambda: None,
     ) -> Answers:
         engine, many = self._open(), as_prompts(prompts)
-        given = SamplingParams() if sampling_params is None else sampling_params
-        params = _for_each("sampling_params", given, len(many))
-        for p in params:
-            if not isinstance(p, SamplingParams):
-                raise ValueError(f"sampling_params must be SamplingParams, not {type(p).__name__}")
+        params = _params_for_each(sampling_params, len(many))
         priorities = _for_each("priority", priority, len(many))
         encoded = [self.encode(prompt) for prompt in many]
         for ids in encoded:
@@ -577,6 +574,15 @@ def _for_each(field: str, given: T | Sequence[T], n: int) -> list[T]:
     if len(given) != n:
         raise ValueError(f"{len(given)} {field} for {n} prompts; give one for all or one for each")
     return list(given)
+
+
+def _params_for_each(given: SamplingParams | Sequence[SamplingParams] | None, n: int) -> list[SamplingParams]:
+    """ValueError for what is none."""
+    params = _for_each("sampling_params", SamplingParams() if given is None else given, n)
+    for each in params:
+        if not isinstance(each, SamplingParams):
+            raise ValueError(f"sampling_params must be SamplingParams, not {type(each).__name__}")
+    return params
 
 
 def spare_memory(n_bytes: int) -> int:

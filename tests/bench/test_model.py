@@ -10,8 +10,8 @@ from engine_models import checkpoint
 
 from gristmill import LLM, SamplingParams
 from gristmill.bench.machine import Machine
-from gristmill.bench.model import Case, ModelBench, main_arithmetic, model_cost, plan
-from gristmill.bench.work import Span, step_work
+from gristmill.bench.model import Case, ModelBench, Row, _row, main_arithmetic, model_cost, plan
+from gristmill.bench.work import Span, Work, step_work
 from gristmill.formats.open import open_checkpoint
 from gristmill.models.build import build
 from gristmill.ops.cpu import CpuOps
@@ -71,6 +71,13 @@ def test_the_last_layer_is_counted_for_rows_with_logits(tmp_path: Path) -> None:
         ends = n_logits * (after_attention + m.VOCAB * m.DIM)
         expected = 2 * (5 * (m.LAYERS * qkv + (m.LAYERS - 1) * after_attention) + ends + attention)
         assert step_work(cost, [Span(0, 5)], n_logits).n_operations == expected
+
+
+def test_a_row_is_the_mean_of_its_repetitions() -> None:
+    work = Work(n_bytes=4e9, n_operations=8e9)
+    row = _row(Case("tg", 10, 2, 5, 1), [1.0, 2.0], work, read_limit=10.0, peak=12.0)
+    assert row == Row("tg10", 2, 5, 1, 15.0, pytest.approx(50**0.5), 3.0, 0.3, 6.0, 0.5)  # speeds of 20 and 10
+    assert _row(Case("pp", 10, 1, 5, 1), [1.0], work, 10.0, 12.0).stddev == 0
 
 
 def test_too_large_for_the_memory(tmp_path: Path) -> None:

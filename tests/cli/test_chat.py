@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import http.client
 import json
+import os
+import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 import small_model
+import tokenizers
 from click.testing import CliRunner, Result
 from parity.data import shared_data
 
 from gristmill import LLM, SamplingParams
-from gristmill.cli import chat_backend
+from gristmill.cli import chat_backend, chat_remote, chat_session
+from gristmill.cli.chat_local import _as_one_text
+from gristmill.cli.chat_repl import Repl
 from gristmill.cli.chat_screen import PlainScreen, printable, unquote
+from gristmill.cli.chat_session import Conversation, load, read_setting, save
 from gristmill.cli.main import main
+from gristmill.dialogue.types import ContentDelta
 
 CONTEXT = 4096
 GREEDY = SamplingParams(temperature=0, top_k=40, top_p=0.95, min_p=0.05, max_tokens=12, ignore_eos=True)
@@ -85,6 +94,58 @@ def test_a_model_without_a_template_goes_on_with_the_text(model: Path) -> None:
         assert "this model has no chat template, so" in refused.stderr
 
 
+def test_texts_of_a_conversation_as_one() -> None:
+    def joined(*texts: str) -> str:
+        return _as_one_text(Conversation([say("user", text) for text in texts]))
+
+    assert joined("a", "b") == "a b"
+    assert joined("a\n", "b", " c", "", "d") == "a\nb c d"
+    assert joined("", "a") == "a"
+
+
+def test_whoever_asks_for_a_text_or_for_a_template_gets_it(model: Path, template: str) -> None:
+    given = ("--chat-template", template, "-n", "-1", "--ctx", "64")
+    plain = greedy(model, *given, "--plain", lines="Once\n/system be brief\n")
+    assert "What you write is a text that the model continues." in plain.stderr
+    assert "no place for a system message" in plain.stderr
+    assert plain.stdout == greedy(model, *given[2:], lines="Once\n").stdout
+    assert plain.stdout != greedy(model, *given, "--no-plain", lines="Once\n").stdout
+    refused = greedy(model, "--no-plain", lines="Once\n")
+    assert refused.exit_code == 1
+    assert "no chat template" in refused.stderr
+    assert not refused.stdout
+
+
+def test_a_template_that_the_vocabulary_only_suggests(tmp_path: Path) -> None:
+    """Of llama2.c's files, which mostly tell stories, it is used where it is asked for."""
+    byte_level = tokenizers.pre_tokenizers.ByteLevel
+    tokens = {token: i for i, token in enumerate(sorted(byte_level.alphabet()))}
+    vocabulary = tokenizers.Tokenizer(tokenizers.models.BPE(tokens, []))
+    vocabulary.pre_tokenizer = byte_level(add_prefix_space=False)
+    vocabulary.decoder = tokenizers.decoders.ByteLevel()
+    vocabulary.add_special_tokens(["<|im_start|>", "<|im_end|>"])
+    vocabulary.save(str(tmp_path / "tokenizer.json"))
+    model = small_model.write_model(tmp_path / "alone.bin", CONTEXT)
+    given = ("--tokenizer", str(tmp_path / "tokenizer.json"))
+    told = greedy(model, *given, lines="Once\n/tokens\n")
+    assert (
+        "What you write is a text that the model continues. For answers in the form of ChatML: --no-plain"
+        in told.stderr
+    )
+    assert "prompt, 4 tokens" in told.stdout
+    asked = greedy(model, *given, "--no-plain", lines="Once\n/tokens\n")
+    assert "--no-plain" not in asked.stderr
+    assert "256:'<|im_start|>'" in asked.stdout
+
+
+def test_a_prompt_that_fills_the_context(model: Path) -> None:
+    with LLM(model, threads=1) as llm:
+        assert len(llm.encode("a" * 60)) == 62
+    for n, full in ((61, False), (62, True), (63, True)):
+        done = greedy(model, "--ctx", "64", lines="a" * n + "\n")
+        assert (f"{n + 2} tokens with this message, and the context holds 64" in done.stderr) is full
+
+
 def test_the_speed_of_an_answer_leaves_out_the_packing_of_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     """Which comes with the second token of a model that is loaded lazily."""
     times = iter([0.0, 1.0, 6.0, 6.5])
@@ -118,6 +179,15 @@ def test_set_and_show(model: Path, template: str) -> None:
     assert "Error: 'n' is no setting; there are temperature, top_k, top_p" in done.stderr
     assert "Error: top_p must be over 0.0 and at most 1.0, not 2.0" in done.stderr
     assert done.exit_code == 1
+
+
+def test_what_was_set_can_be_set_back(model: Path, template: str) -> None:
+    lines = (
+        '/set max_tokens 5\n/set max_tokens -1\n/set max_tokens\n/system """be\nbrief"""\n/system\n/system -\n/system\n'
+    )
+    done = greedy(model, "--chat-template", template, lines=lines)
+    assert done.stdout == "max_tokens is not set\nbe\nbrief\nno system message\n"
+    assert done.stderr == "max_tokens = 5\nmax_tokens is not set\nthe system message is set\nno system message\n"
 
 
 def test_settings_reach_the_model(model: Path, template: str) -> None:
@@ -157,6 +227,80 @@ def test_save_and_load(model: Path, template: str, tmp_path: Path) -> None:
     assert first.stdout == answer + "\n" * (not answer.endswith("\n")) + again.stdout
 
 
+class Scripted(PlainScreen):
+    """Somebody who types these lines."""
+
+    interactive = True
+
+    def __init__(self, *lines: str) -> None:
+        super().__init__()
+        self._lines = iter(lines)
+        self.seen: list[tuple[str, str]] = []
+
+    def read(self, kept: str, hint: str) -> str | None:
+        """Notes what stands in the line and beside it."""
+        self.seen.append((kept, hint))
+        return next(self._lines, None)
+
+
+class Answering:
+    """A backend that has these answers, some of which fail."""
+
+    name, context, notice = "m", 100, None
+
+    def __init__(self, *answers: str | Exception) -> None:
+        self._answers = iter(answers)
+        self.tally: chat_backend.Tally | None = None
+
+    def answer(self, conversation: Conversation) -> Generator[chat_backend.ChatDelta, None, None]:
+        self.tally = chat_backend.Tally(n_prompt=5)
+        answer = next(self._answers)
+        if isinstance(answer, Exception):
+            raise answer
+        self.tally.count()
+        yield ContentDelta(answer)
+
+    def defaults(self, conversation: Conversation) -> dict[str, Any]:
+        return {}
+
+    def check(self, conversation: Conversation) -> None: ...
+
+    def token_text(self, token_id: int) -> str:
+        return str(token_id)
+
+    def idle(self) -> nullcontext[None]:
+        return nullcontext()
+
+    def close(self) -> None: ...
+
+
+def test_an_answer_that_fails_takes_nothing_away() -> None:
+    """A message is back in the line; another answer that does not come leaves the one before."""
+    screen = Scripted("a", "b", "/regenerate", "/clear")
+    repl = Repl(Answering(OSError("gone"), "one", ValueError("no")), screen, Conversation())
+    repl._step()
+    assert not repl.conversation.messages
+    for _ in range(2):
+        repl._step()
+        assert repl.conversation.messages == [say("user", "b"), say("assistant", "one")]
+    repl.run()
+    assert not repl.conversation.messages
+    left = "94 of 100 tokens left"
+    assert screen.seen == [("", ""), ("a", ""), ("", left), ("", left), ("", "")]
+
+
+def test_lines_without_anything_are_no_messages(model: Path) -> None:
+    assert greedy(model, lines="\n \n").stdout == ""
+    assert greedy(model, lines='""""""\n').stdout != ""
+
+
+def test_a_file_that_the_model_has_no_place_for_changes_nothing(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "talk.json").write_text('{"system": "S", "messages": []}')
+    done = greedy(model, lines=f"/load {tmp_path / 'talk.json'}\n/system\n")
+    assert "no place for a system message" in done.stderr
+    assert done.stdout == "no system message\n"
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -177,6 +321,53 @@ def test_a_broken_file_changes_nothing(model: Path, template: str, tmp_path: Pat
     done = greedy(model, "--chat-template", template, "--system", "S", lines=f"/load {tmp_path / 'bad.json'}\n/show\n")
     assert message in done.stderr
     assert "system  S\n" in done.stdout
+
+
+def test_a_conversation_is_read_as_it_was_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "talk.json"
+    answer = {**say("assistant", "é"), "reasoning_content": "hm"}
+    talk = Conversation([say("user", "a"), answer], "S", {"temperature": 0.5, "stop": ("[", "b"), "seed": 7}, "off")
+    for _ in range(2):  # the second takes the first one's place
+        save(path, talk, "m")
+        assert load(path) == talk
+    monkeypatch.setattr(chat_session, "MAX_FILE_BYTES", path.stat().st_size - 1)
+    with pytest.raises(ValueError, match=r"talk\.json: has more than"):
+        load(path)
+
+
+def test_a_conversation_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="surrogates not allowed"):
+        save(tmp_path / "talk.json", Conversation([say("user", "\ud800")]), "m")
+    assert not list(tmp_path.iterdir())
+
+
+def test_conversations_of_openai_s_form(tmp_path: Path) -> None:
+    path = tmp_path / "talk.json"
+    messages = [say("system", "S"), say("user", "a")]
+    path.write_text(json.dumps({"messages": messages}))
+    assert load(path) == Conversation([say("user", "a")], "S")
+    for content in ({"messages": messages[::-1]}, {"system": "mine", "messages": messages}):
+        path.write_text(json.dumps(content))
+        with pytest.raises(ValueError, match="messages: one system message, and that first"):
+            load(path)
+
+
+def test_switches() -> None:
+    found = [read_setting("ignore_eos", text) for text in ("on", "TRUE", "Off", "false")]
+    assert found == [True, True, False, False]
+    with pytest.raises(ValueError, match="ignore_eos: 'yes' is not on or off"):
+        read_setting("ignore_eos", "yes")
+
+
+def test_what_a_terminal_s_encoding_lacks_is_escaped(model: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "gristmill", "chat", "-m", str(model)],
+        input="/set stop ü\n/set stop\n".encode(),
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )
+    assert (done.returncode, done.stdout) == (0, b"stop = '\\xfc'\n")
+    assert done.stderr.endswith(done.stdout)
 
 
 def test_a_full_context_is_said(tmp_path: Path, template: str) -> None:
@@ -218,6 +409,13 @@ def test_thoughts_are_kept_apart(model: Path, tmp_path: Path) -> None:
     assert printable(answer["reasoning_content"]) in done.stderr
 
 
+def test_a_home_that_nobody_knows_is_a_name_as_any_other(model: Path) -> None:
+    done = greedy(model, lines="Hello\n/save ~nobody-of-this-name/talk.json\n/tokens\n")
+    assert "No such file or directory" in done.stderr
+    assert done.stdout.count("answer, 12 tokens") == 1  # the chat goes on
+    assert done.exit_code == 1
+
+
 def test_bad_input_is_one_clear_line(model: Path) -> None:
     done = chat("-m", str(model), "-n", "2", lines=b"ok\n\xff\xfe\n")
     assert "line 2 of the input is not UTF-8" in done.stderr
@@ -226,6 +424,7 @@ def test_bad_input_is_one_clear_line(model: Path) -> None:
         (("-m", str(model), "--api-key", "k"), "--api-key is for --base-url"),
         (("--base-url", "http://x/v1", "--ctx", "9"), "--ctx is for a model in this process"),
         (("--base-url", "http://x/v1", "--api-key", "one\ntwo"), "is no key: give one, without white space"),
+        (("--base-url", "http://x/v1", "--api-key", ""), "is no key: give one, without white space"),
         (("--base-url", "host:1"), "must begin with http:// or https://"),
         (("-m", str(model), "--temp", "-1"), "--temp must be"),
         (("-m", str(model), "-n", "0"), "0 is neither at least 1 nor -1"),
@@ -357,6 +556,7 @@ def test_a_server_is_asked_for_what_was_set_alone(server: Server) -> None:
     ("status", "events", "message"),
     [
         (400, [{"error": {"message": "context of 100", "code": "context_length_exceeded"}}], "/clear begins a new"),
+        (400, [{"error": {"message": "no room in the Context"}}], "/clear begins a new"),
         (401, [{"error": {"message": "no such key"}}], "HTTP 401: no such key"),
         (422, [{"detail": "odd"}], "HTTP 422: {'detail': 'odd'}"),
         (302, [{}], "HTTP 302"),
@@ -376,6 +576,28 @@ def test_what_goes_wrong_on_a_server_is_said(server: Server, status: int, events
     assert roles == (["user", "assistant", "user"] if "Hel" in done.stdout else ["user"])  # what came is kept
 
 
+def test_what_a_server_recommends_is_shown_and_effort_is_its_own_field(server: Server) -> None:
+    server.events = GOOD
+    server.models[0]["default_sampling_params"] = {"top_k": 20, "stop": "x"}
+    done = chat("--base-url", server.url, lines="/set top_k\n/set stop\n/think low\nHi\n")
+    assert done.stdout.startswith("top_k is not set (the model's default: 20)\nstop is not set\n")
+    body = server.asked[0][2]
+    assert body["reasoning_effort"] == "low"
+    assert not {"top_k", "chat_template_kwargs"} & set(body)
+
+
+def test_a_server_s_model_that_is_named_has_no_known_context(server: Server) -> None:
+    server.events = GOOD
+    done = chat("--base-url", server.url, "--model", "m1", lines="Hi\n")
+    assert "50 tokens of context used" in done.stderr
+
+
+def test_a_server_s_lines_have_an_end(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.events = [piece(content="a" * 100)]
+    monkeypatch.setattr(chat_remote, "_MAX_LINE_BYTES", 100)
+    assert "a line of more than 100 bytes" in chat("--base-url", server.url, lines="Hi\n").stderr
+
+
 @pytest.mark.parametrize("ending", ["", "/", "/v1/"])
 def test_a_server_s_address_may_leave_out_the_version(server: Server, ending: str) -> None:
     server.events = GOOD
@@ -388,6 +610,30 @@ def test_a_server_s_other_path_is_kept(server: Server) -> None:
     server.events = GOOD
     chat("--base-url", server.url.removesuffix("/v1") + "/openai", lines="Hi\n")
     assert server.asked[0][0] == "/openai/chat/completions"
+
+
+@pytest.mark.parametrize("status", ["200 OK", "400 Bad Request"])
+def test_a_connection_that_ends_within_what_a_server_says(status: str) -> None:
+    """Both in the list of models and in an answer."""
+    said = f"HTTP/1.1 {status}\r\nTransfer-Encoding: chunked\r\n\r\n100\r\n{{".encode()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+
+        def answer() -> None:
+            for _ in range(2):
+                connection, _ = listening.accept()
+                with connection, connection.makefile("rb") as asked:
+                    asked.readline()
+                    asked.read(int(http.client.parse_headers(asked).get("Content-Length", 0)))
+                    connection.sendall(said)
+
+        answering = threading.Thread(target=answer, daemon=True)
+        answering.start()
+        for args in ((), ("--model", "m")):
+            done = chat("--base-url", url, *args, lines="Hi\n")
+            assert f"{url}: the connection ended before the answer did" in done.stderr
+            assert isinstance(done.exception, SystemExit)
+        answering.join()
 
 
 def test_which_model_of_a_server(server: Server) -> None:

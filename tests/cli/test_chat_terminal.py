@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import pwd
 import re
 import select
 import signal
@@ -17,6 +18,9 @@ from pathlib import Path
 
 import pytest
 import small_model
+from prompt_toolkit.history import InMemoryHistory
+
+from gristmill.cli.chat_terminal import _history
 
 PROMPT = ">>> "
 CTRL_C, CTRL_D, CTRL_G, UP = "\x03", "\x04", "\x07", "\x1b[A"
@@ -185,6 +189,19 @@ def test_a_message_without_room_is_back_at_the_prompt(model: Path, tmp_path: Pat
         assert talk(terminal, tmp_path)[0]["content"] == long[:4]
     finally:
         terminal.close()
+
+
+def test_a_user_without_a_home_has_a_history_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(user_id: int) -> None:
+        raise KeyError(user_id)
+
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    for name in ("HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    history, problem = _history()
+    assert isinstance(history, InMemoryHistory)
+    assert problem is not None
+    assert problem.startswith("the history is kept in memory alone: ")
 
 
 def test_a_history_that_cannot_be_kept(model: Path, tmp_path: Path) -> None:

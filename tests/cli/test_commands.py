@@ -7,16 +7,18 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 import pytest
 import small_model
 from click.testing import CliRunner
 
 from gristmill.cli import options
-from gristmill.cli.inspect import _safe
+from gristmill.cli.inspect import _bytes, _count, _plain, _safe
 from gristmill.cli.main import _one_line, main
 from gristmill.formats.open import open_checkpoint
 from gristmill.formats.qtypes import quantize_type
@@ -70,9 +72,41 @@ def test_generate_chats_through_a_template(model: str, tmp_path: Path) -> None:
         ids = json.loads(run(*given, *args).stdout)["prompt_ids"]
         decoded = run("tokenize", "-m", model, "--decode", stdin=" ".join(map(str, ids))).stdout
         assert decoded.strip().removeprefix("<s>").strip() == text
-    refused = run("generate", "-m", model, "--chat", "-p", "hi")
-    assert refused.returncode == 1
-    assert "chat template" in refused.stderr
+    for args in (("--chat",), ("--system", "be brief")):
+        refused = run("generate", "-m", model, *args, "-p", "hi")
+        assert refused.returncode == 1
+        assert "chat template" in refused.stderr
+
+
+def test_generate_tells_a_thought_from_an_answer(model: str, tmp_path: Path) -> None:
+    """The text is as the model wrote it; where an answer is constrained, what is printed is its content alone."""
+    (tmp_path / "t.jinja").write_text("{{ messages[-1].content }}<|im_start|><think>\n")
+    given = ("-m", model, "--chat-template", str(tmp_path / "t.jinja"), "-p", "hi", "-n", "9", "--seed", "1")
+    free = report_of(*given)
+    assert list(free["message"]) == ["role", "content", "reasoning_content"]
+    assert (free["message"]["content"], free["message"]["reasoning_content"]) == ("", free["text"])
+    for args, printed in (((), free["text"]), (("--regex", "[0-9]+"), "")):
+        done = CliRunner().invoke(main, ["generate", *given, *args])
+        assert done.stdout == printed + "\n"
+
+
+def test_generate_says_whether_a_constrained_answer_is_whole(model: str) -> None:
+    for n, cut in (("3", True), ("9", False)):
+        args = ["generate", "-m", model, "-p", "abc", "--regex", "[0-9]{5}", "-n", n]
+        done = CliRunner().invoke(main, args)
+        assert ("the answer is not complete: it was cut by --max-tokens" in done.stderr) is cut
+    assert "not complete" not in CliRunner().invoke(main, ["generate", "-m", model, "-p", "abc", "-n", "3"]).stderr
+
+
+def test_generate_measures_what_it_names(model: str) -> None:
+    started = time.perf_counter()
+    found = report_of("-m", model, "-p", "abc", "-n", "5", "--logprobs", "2")
+    taken, stats = time.perf_counter() - started, found["stats"]
+    assert 0 < stats["load_s"] + stats["first_token_s"] < taken
+    assert stats["prompt_tokens_per_s"] * stats["first_token_s"] == pytest.approx(stats["prompt_tokens"])
+    for token in found["logprobs"]:
+        assert len(token["top"]) == 2
+        assert token["top"][0]["logprob"] >= max(token["logprob"], token["top"][1]["logprob"])
 
 
 def test_generate_has_no_speed_of_a_token_or_two(model: str) -> None:
@@ -107,6 +141,17 @@ def ids_of(*args: str, env: dict[str, str] | None = None) -> list[int]:
     return ids
 
 
+def test_generate_answers_ids_with_ids(model: str) -> None:
+    done = CliRunner().invoke(main, ["generate", "-m", model, "--prompt-ids", "1,50", "--temp", "0", "-n", "5"])
+    expected = report_of("-m", model, "--prompt-ids", "1,50", "--temp", "0", "-n", "5")["output_ids"]
+    assert done.stdout == " ".join(map(str, expected)) + " \n"
+
+
+def test_generate_until_the_context_is_full(model: str) -> None:
+    found = report_of("-m", model, "--prompt-ids", "1,50", "--ctx", "40", "-n", "-1", "--ignore-eos")
+    assert (len(found["output_ids"]), found["finish_reason"]) == (38, "length")
+
+
 def test_generate_guesses_and_says_the_same(model: str) -> None:
     given = ("-m", model, "-n", "40", "--ignore-eos")
     expected = ids_of(*given)
@@ -122,7 +167,7 @@ def test_generate_punishes_biases_and_holds_back_an_end(model: str) -> None:
         assert ids_of(*given, option, "2") != free
     for name in ("REPETITION", "PRESENCE", "FREQUENCY"):
         assert ids_of(*given, env={f"GRISTMILL_{name}_PENALTY": "2"}) != free
-    for bias in ("77+100", "77=100"):
+    for bias in ("77+100", "77=100", " 77 + 100 "):
         assert ids_of(*given, "--logit-bias", bias) == [77] * 30
     assert free[0] not in ids_of(*given, "--logit-bias", f"{free[0]}-100", env={"GRISTMILL_LOGIT_BIAS": "8+1\n9+1"})
     ending = ("-m", model, "-n", "30", "--logit-bias", "2+100")
@@ -222,6 +267,39 @@ def test_a_variable_holds_one_value_a_line() -> None:
     assert "--kv-type is GRISTMILL_KV_TYPE" in CliRunner().invoke(main, ["--help"]).stdout
 
 
+@pytest.mark.parametrize("n_threads", ["0", "-1", "1025"])
+@pytest.mark.parametrize(
+    "args",
+    [
+        *("generate -p a", "convert -o x.gguf", "perplexity", "trace -p a", "chat"),
+        *("train x --tokenizer t -o run", "train-tokenizer x -o vocabulary"),
+    ],
+)
+def test_a_number_of_threads_that_cannot_be(args: str, n_threads: str) -> None:
+    done = CliRunner().invoke(main, [*args.split(), "--threads", n_threads], input="")
+    assert done.exit_code == 2
+    assert f"'--threads': {n_threads} is not in the range 1<=x<=1024" in done.stderr
+
+
+def test_a_file_that_is_no_text_is_named(model: str, tmp_path: Path) -> None:
+    (tmp_path / "bytes").write_bytes(b"\xff")
+    for option in ("--grammar", "--json-schema"):
+        done = CliRunner().invoke(main, ["generate", "-m", model, "-p", "a", option, str(tmp_path / "bytes")])
+        assert done.exit_code == 1
+        assert done.stderr == f"Error: {option}: {tmp_path / 'bytes'} is not UTF-8 text\n"
+    done = CliRunner().invoke(main, ["serve", "-m", model, "--api-key-file", str(tmp_path / "bytes")])
+    assert (done.exit_code, done.stderr) == (1, f"Error: {tmp_path / 'bytes'}: is not UTF-8 text\n")
+
+
+def test_too_little_memory_is_said_in_a_line(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(*_: object) -> None:
+        raise MemoryError("Unable to allocate 9 GiB")
+
+    monkeypatch.setattr("gristmill.cli.generate.load_as", load)
+    done = CliRunner().invoke(main, ["generate", "-m", model, "-p", "a"])
+    assert (done.exit_code, done.stderr) == (1, "Error: Unable to allocate 9 GiB\n")
+
+
 def test_a_system_s_error_names_its_file_first() -> None:
     assert (
         _one_line(FileNotFoundError(2, "No such file or directory", "a\x1bb")) == "a\\x1bb: No such file or directory"
@@ -243,6 +321,14 @@ def test_inspect_finds_its_model_as_all_commands_do(model: str) -> None:
 def test_inspect_says_where_it_cuts_a_value() -> None:
     assert _safe("a" * 200) == "a" * 200
     assert _safe("[" * 201) == "\\[" * 200 + "…"
+    assert _safe("a\x1b[2J\nb") == "a\\x1b\\[2J\\nb"
+    assert _plain(np.arange(8)) == list(range(8))
+    assert _plain(np.arange(9)) == {"length": 9, "first": list(range(8))}
+
+
+def test_inspect_rounds_for_people() -> None:
+    assert [_bytes(n) for n in (1023, 1024, 5 << 20, 3 << 30)] == ["1023 B", "1.0 KiB", "5.0 MiB", "3.00 GiB"]
+    assert [_count(n) for n in (999, 1000, 2_500_000, 7 * 10**9)] == ["999", "1.00 K", "2.50 M", "7.00 B"]
 
 
 def test_inspect_shows_tensors_and_memory(model: str) -> None:
@@ -255,6 +341,9 @@ def test_inspect_shows_tensors_and_memory(model: str) -> None:
     text = run("inspect", model).stdout
     assert "layers.1.attention.wq.weight" in text
     assert "together" in text
+    short = run("inspect", model, "--no-tensors").stdout
+    assert "layers.1" not in short
+    assert "together" in short
 
 
 @pytest.mark.parametrize("name", ["int8", "q8_0", "q4_0", "mxfp4"])
@@ -289,6 +378,21 @@ def test_tokenize_and_back(model: str) -> None:
     plain = run("tokenize", "-m", model, "--no-special", stdin="héllo").stdout
     assert plain.split() == [str(i) for i in ids["ids"][1:]]
     assert run("tokenize", "-m", model, "--decode", stdin=plain).stdout == "héllo"
+    written = json.dumps(ids["ids"][1:])  # a list as JSON has it
+    assert json.loads(run("tokenize", "-m", model, "--decode", "--json", stdin=written).stdout) == {"text": "héllo"}
+    refused = run("tokenize", "-m", model, "--decode", stdin="5 five")
+    assert refused.returncode == 2
+    assert "ids must be numbers" in refused.stderr
+
+
+def test_tokenize_reads_special_tokens_where_it_is_told_to() -> None:
+    def ids(*args: str) -> list[int]:
+        done = CliRunner().invoke(main, ["tokenize", "--no-special", "--json", *args], input="</s>")
+        found: list[int] = json.loads(done.stdout)["ids"]
+        return found
+
+    assert ids("--parse-special") == [2]
+    assert 2 not in ids()
 
 
 def test_tokenize_refuses_what_is_not_text(model: str) -> None:

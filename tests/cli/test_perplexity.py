@@ -6,6 +6,7 @@ import json
 import struct
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from gristmill import LLM
 from gristmill.cli.main import main
 from gristmill.logprob_file import LogprobFile, save
-from gristmill.perplexity import cut, diverge, exponential, mean, predict, score
+from gristmill.perplexity import Estimate, cut, diverge, exponential, mean, predict, score
 
 TEXT = "A fox saw a crow with a piece of cheese. 'How well you sing,' it said - and so the crow sang. " * 3
 BOS = 1
@@ -109,6 +110,7 @@ def test_a_table_for_people(model: Path, other: Path, base: Path) -> None:
     found = report(model, "--ctx", 32)
     assert f"{found['perplexity']:.4f} ± {found['perplexity_error']:.4f}" in result.stdout
     assert "120 tokens scored in 8 windows of 32;" in result.stdout
+    assert "windows of 32, 8 apart;" in run(model, "--ctx", 32, "--stride", 8).stdout
     assert "same likeliest token" in run(other, "--kl-base", base).stdout
 
 
@@ -168,6 +170,56 @@ def test_a_model_does_not_diverge_from_itself(model: Path, base: Path) -> None:
     assert 0 <= found["kl"] <= found["kl_max"] < 1e-6
     assert found["same_top"] == 1
     assert (found["perplexity_ratio"], found["perplexity_ratio_error"]) == pytest.approx((1, 0), abs=1e-12)
+
+
+class Sure:
+    """A model that gives the token 2 no chance at all, or says what is no number."""
+
+    def __init__(self, logit: float) -> None:
+        self._logits = np.array([0, 0, logit], np.float32)
+
+    def logits(self, ids: list[int], start: int) -> NDArray[np.float32]:
+        return np.tile(self._logits, (len(ids) - start, 1))
+
+    def score(self, ids: list[int], start: int) -> NDArray[np.float64]:
+        return self.logits(ids, start)[:, 2].astype(np.float64)
+
+
+def test_log_probabilities_beyond_the_file_s_range_are_its_least(tmp_path: Path) -> None:
+    windows = cut([0, 1] * 4, None, 8)
+    with ThreadPoolExecutor(1) as pool:
+        found = list(predict(Sure(-1e9), windows, np.float16, pool))  # type: ignore[arg-type]
+        assert found[0].logprobs[:, 2].tolist() == [np.finfo(np.float16).min] * windows.n_scored
+        list(save(tmp_path / "base", 3, windows, np.float16, found))
+        with LogprobFile(tmp_path / "base") as file:
+            (same,) = diverge(Sure(-1e9), windows, file.distributions(), pool)  # type: ignore[arg-type]
+    assert same.kl == pytest.approx(0, abs=1e-6)
+
+
+def test_numbers_that_are_none_are_an_error() -> None:
+    windows, broken = cut([0, 1] * 4, None, 8), Sure(np.nan)
+    with ThreadPoolExecutor(1) as pool:
+        base = list(predict(Sure(-1), windows, np.float32, pool))  # type: ignore[arg-type]
+        for run_of in (
+            lambda: list(score(broken, windows)),  # type: ignore[arg-type]
+            lambda: list(predict(broken, windows, np.float32, pool)),  # type: ignore[arg-type]
+            lambda: list(diverge(broken, windows, base, pool)),  # type: ignore[arg-type]
+        ):
+            with pytest.raises(ValueError, match="window 0: the model's log-probabilities are not finite"):
+                run_of()
+
+
+def test_estimates_at_their_ends() -> None:
+    assert mean(np.array([3.0])) == Estimate(3.0, 0.0)
+    assert exponential(Estimate(800.0, 0.1)).value == np.inf
+
+
+def test_a_disk_that_is_too_small_for_a_base(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gristmill.logprob_file.shutil.disk_usage", lambda path: SimpleNamespace(free=1000))
+    result = run(model, "--ctx", 32, "--save-base", tmp_path / "base")
+    assert result.exit_code == 1
+    assert "and 1000 are free; use fewer --chunks" in result.stderr
+    assert not list(tmp_path.iterdir())
 
 
 def test_fewer_windows_than_the_base_has(other: Path, base: Path) -> None:
@@ -260,6 +312,7 @@ TOP, LOGPROBS = WINDOW + 15 * 8, WINDOW + 15 * 12
         (0, header(first=0), "first: is 0 in windows of 32"),
         (0, header(first=32), "first: is 32"),
         (0, header(stride=0), "stride: is 0"),
+        (0, header(stride=33), "stride: is 33 in windows of 32"),
         (0, header(stride=31), "windows: are not those of this run"),
         (0, header(reserved=1), "reserved: is 1"),
         (TOKENS, struct.pack("<i", 259), "tokens: an id is not in the vocabulary of 259"),
@@ -270,6 +323,7 @@ TOP, LOGPROBS = WINDOW + 15 * 8, WINDOW + 15 * 12
         (TOP, struct.pack("<i", 259), "window 0: top"),
         (LOGPROBS, struct.pack("<e", float("nan")), "window 0: log-probabilities: do not make up"),
         (LOGPROBS, struct.pack("<e", float("-inf")), "window 0: log-probabilities"),
+        (LOGPROBS + 7 * 259 * 2, struct.pack("<e", -0.01), "window 0: log-probabilities"),
         (LOGPROBS + 14 * 259 * 2, struct.pack("<e", -0.01), "window 0: log-probabilities"),
     ],
 )

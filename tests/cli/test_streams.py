@@ -63,6 +63,16 @@ def test_a_full_stdout_is_named_by_what_writes_last(model: str) -> None:
     assert (done.returncode, done.stderr.strip()) == (1, "Error: stdout: No space left on device")
 
 
+def test_a_reader_that_has_gone_ends_it_without_a_word(model: str) -> None:
+    """As a signal would end it."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "gristmill", "generate", "-m", model, "-p", "abc", "-n", "9"]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
 def typed(*args: str) -> subprocess.CompletedProcess[str]:
     """A command that a text is typed for, at a terminal; it writes to pipes."""
     keyboard, terminal = pty.openpty()

@@ -47,7 +47,8 @@ def test_a_slow_reader_is_not_the_model_s_speed(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_request_is_refused_and_ended_as_by_the_engine(tmp_path: Path) -> None:
-    with LLM(small_model.write(tmp_path), threads=1) as llm:
+    context = 8192
+    with LLM(small_model.write(tmp_path, context), threads=1) as llm:
         with pytest.raises(ValueError, match="the prompt has no tokens"):
             next(llm.timed_pieces([], PARAMS))
         tokens = llm.timed_pieces([1], SamplingParams(max_tokens=None, ignore_eos=True))
@@ -55,6 +56,7 @@ def test_a_request_is_refused_and_ended_as_by_the_engine(tmp_path: Path) -> None
         tokens.close()
         while llm.engine.load().n_running:
             time.sleep(0.001)
+        assert llm.engine.load().n_steps < context - 2
 
 
 def test_few_tokens_have_no_speed() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -89,6 +90,18 @@ def test_convert_says_what_it_wrote(model: str, tmp_path: Path) -> None:
     refused = run("convert", "-m", model, "-o", f"{tmp_path}/d/", "--format", "gguf")
     assert refused.exit_code == 2
     assert "names a folder, and gguf is one file" in refused.stderr
+
+
+def test_a_second_signal_ends_at_once() -> None:
+    script = """if True:
+        import contextlib, os, signal
+        from gristmill.cli.main import _end_in_order
+        _end_in_order()
+        with contextlib.suppress(SystemExit):
+            os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+    """
+    assert subprocess.run([sys.executable, "-c", script], timeout=60).returncode == -signal.SIGTERM
 
 
 def test_a_command_that_is_told_to_end_leaves_nothing_half_written(tmp_path: Path) -> None:

@@ -59,6 +59,21 @@ def test_it_is_read_as_it_was_saved(tmp_path: Path) -> None:
             assert np.array_equal(ours.logprobs, theirs.logprobs)
 
 
+def test_a_file_that_is_there_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "base").write_text("precious")
+    with pytest.raises(ValueError, match="base: exists already"):
+        save(tmp_path / "base", VOCAB, WINDOWS, np.float32, found())
+    assert (tmp_path / "base").read_text() == "precious"
+
+
+def test_more_windows_than_it_has(tmp_path: Path) -> None:
+    list(save(tmp_path / "base", VOCAB, WINDOWS, np.float32, found()))
+    with LogprobFile(tmp_path / "base") as file:
+        file.check(VOCAB, Windows(WINDOWS.tokens[:1], FIRST, CONTEXT))
+        with pytest.raises(ModelFormatError, match="windows: are not those of this run"):
+            file.check(VOCAB, Windows(np.tile(WINDOWS.tokens, (2, 1)), FIRST, CONTEXT))
+
+
 def test_two_runs_that_save_under_one_name(tmp_path: Path) -> None:
     """Neither takes away what the other has written."""
     first, second = (save(tmp_path / "base", VOCAB, WINDOWS, np.float32, found()) for _ in range(2))

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 import small_run
+from click.testing import CliRunner
 
+from gristmill.cli.main import main
+from gristmill.cli.train import _shape
 from gristmill.train.presets import PRESETS, Shape, usual_d_ff
 from gristmill.train.settings import Settings
 
@@ -54,6 +60,9 @@ def test_ctrl_c_saves_what_resume_goes_on_from(tmp_path: Path) -> None:
     assert json.loads(resumed.stdout)["step"] == step + 3
     generated = gristmill("generate", "-m", str(tmp_path / "run" / "best"), "-p", "the", "-n", "4", "--json")
     assert json.loads(generated.stdout)["output_ids"]
+    again = ("train", "-o", str(tmp_path / "run"), "--resume", "--threads", "1")
+    environment = {"GRISTMILL_CTX": "64", "GRISTMILL_TOKENIZER": "nowhere"}  # of other commands, say
+    assert CliRunner().invoke(main, again, env=environment).exit_code == 0
     changed = gristmill("train", "-o", str(tmp_path / "run"), "--resume", "--d-model", "64")
     assert changed.returncode == 2
     assert "--d-model cannot change" in changed.stderr
@@ -94,6 +103,7 @@ def test_two_processes_train_as_one(tmp_path: Path) -> None:
         (("-o", "x", "--tokenizer", "t"), "needs FILES to learn from, or --dataset"),
         (("-o", "nowhere", "--resume"), "nowhere: holds no checkpoint to resume from"),
         (("-o", "x", "--tokenizer", "t", __file__, "--steps", "0"), "--steps must be at least 1"),
+        (("-o", "x", "--tokenizer", "t", __file__, "--ctx", "0"), "--ctx must be at least 1"),
     ],
 )
 def test_what_is_refused_says_why(args: tuple[str, ...], error: str) -> None:
@@ -101,6 +111,30 @@ def test_what_is_refused_says_why(args: tuple[str, ...], error: str) -> None:
     assert done.returncode in (1, 2)
     assert error in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@needs_torch
+@pytest.mark.parametrize("name", ["d_model", "n_layers", "n_heads", "n_kv_heads", "d_ff", "vocab_size"])
+def test_a_dimension_of_nothing_is_refused(tmp_path: Path, name: str) -> None:
+    option = f"--{name.replace('_', '-')}"
+    done = CliRunner().invoke(main, command(tmp_path, option, "0"))
+    assert done.exit_code == 1
+    assert done.stderr == f"Error: {option} must be at least 1, not 0\n"
+
+
+def test_a_shape_is_the_preset_s_where_nothing_is_said() -> None:
+    preset = PRESETS["260K"]
+    nothing: dict[str, Any] = dict.fromkeys(("d_model", "n_layers", "n_heads", "n_kv_heads", "d_ff", "vocab_size"))
+    nothing |= {"context": None, "tied": True}
+
+    def shape(**given: Any) -> Shape:
+        return _shape(preset, {**nothing, **given}, 777)
+
+    assert shape() == replace(preset, vocab_size=777)
+    assert shape(tied=False, context=99, vocab_size=800) == replace(preset, vocab_size=800, context=99, tied_head=False)
+    assert shape(n_heads=4) == replace(preset, vocab_size=777, n_heads=4, n_kv_heads=4)
+    assert shape(n_heads=4, n_kv_heads=2).n_kv_heads == 2
+    assert (shape(d_model=64).d_ff, shape(d_model=128).d_ff, shape(d_model=128, d_ff=9).d_ff) == (172, 352, 9)
 
 
 def test_presets_have_the_sizes_that_they_are_named_after() -> None:
@@ -116,8 +150,18 @@ def test_presets_have_the_sizes_that_they_are_named_after() -> None:
 def test_shapes_that_cannot_be() -> None:
     with pytest.raises(ValueError, match="make it a multiple of 14"):
         Shape(64, 5, 7, 7, 172, 512, 512)
+    with pytest.raises(ValueError, match="20 heads of an even width: make it a multiple of 40"):
+        Shape(60, 5, 20, 4, 172, 512, 512)
     with pytest.raises(ValueError, match="choose a divisor of 8"):
         Shape(64, 5, 8, 3, 172, 512, 512)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "most"), [("beta1", 1.5, "1"), ("beta2", -0.1, "1"), ("lr", float("nan"), "1e+06")]
+)
+def test_settings_that_cannot_be(name: str, value: float, most: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"--{name} must be at least 0 and at most {most}, not {value}")):
+        Settings(**{name: value})
 
 
 def test_the_learning_rate_rises_and_falls() -> None:

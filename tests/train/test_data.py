@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +67,21 @@ def test_a_long_text_without_separators_is_cut_at_lines(tmp_path: Path) -> None:
     assert sum(text.count("line") for span in spans for text in documents(span, "<|endoftext|>")) == 200
 
 
+def test_a_line_longer_than_a_piece_stays_whole(tmp_path: Path) -> None:
+    path = tmp_path / "book.txt"
+    path.write_text("é" * 300 + "\n" + "a" * 40 + "\n")
+    assert [span.end for group in cut([path], "<|endoftext|>", 50) for span in group] == [601, 642]
+
+
+def test_lines_of_json_are_cut_nowhere_else(tmp_path: Path) -> None:
+    """Even if a document's text holds what separates those of text files."""
+    path, texts = tmp_path / "a.jsonl", [f"{i} <|endoftext|> {'x' * 60}" for i in range(20)]
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    spans = [span for group in cut([path], "<|endoftext|>", 300) for span in group]
+    assert len(spans) > 3
+    assert [text for span in spans for text in documents(span, "<|endoftext|>")] == texts
+
+
 def test_several_processes_write_the_same(tmp_path: Path) -> None:
     path = write(tmp_path, "jsonl")
     (tmp_path / "a").mkdir()
@@ -82,6 +98,26 @@ def test_shards_are_written_once_and_again_when_something_changed(tmp_path: Path
     assert (first.folder / first.files[0]).stat().st_mtime_ns == stamp
     path.write_text("another text that is longer than one window")
     assert shards_of(tmp_path, [path]).key != first.key
+
+
+def test_shards_are_of_one_tokenizer_and_one_way_to_cut(tmp_path: Path) -> None:
+    path, tokenizer = write(tmp_path, "txt"), small_run.write_tokenizer(tmp_path)
+    other = tmp_path / "other.bin"
+    other.write_bytes(tokenizer.read_bytes()[:-14] + struct.pack("<fi6s", 1.0, 6, b"<0xFF>"))
+    keys = {
+        prepare(tmp_path / "shards", [path], vocabulary, separator=separator, val_fraction=fraction).key
+        for vocabulary in (tokenizer, other)
+        for separator in ("<|endoftext|>", "\n")
+        for fraction in (0.2, 0.3)
+    }
+    assert len(keys) == 8
+
+
+@pytest.mark.parametrize("fraction", [0.0, 1.0, -0.1, float("nan")])
+def test_a_share_that_leaves_nothing(tmp_path: Path, fraction: float) -> None:
+    path, tokenizer = write(tmp_path, "txt"), small_run.write_tokenizer(tmp_path)
+    with pytest.raises(ValueError, match="--val-fraction must be between 0 and 1, not"):
+        prepare(tmp_path / "shards", [path], tokenizer, separator="x", val_fraction=fraction)
 
 
 def test_windows_cover_every_token_but_the_held_out_ones(tmp_path: Path) -> None:
@@ -111,7 +147,8 @@ def test_a_window_depends_on_seed_and_number_alone(tmp_path: Path) -> None:
     for i in (3 * n - 1, 0, n, 2 * n + 5, n - 1):
         assert (again.take(i, i + 1)[0] == forward[i]).all()
     assert (Windows(shards, 16, seed=2).take(0, n) != forward[:n]).any()
-    assert (forward[:n] != forward[n : 2 * n]).any()
+    epochs = [{tuple(map(int, window)) for window in forward[i * n : (i + 1) * n]} for i in range(3)]
+    assert len(set.union(*epochs)) > n  # they begin at other tokens, too
 
 
 def test_documents_that_are_held_out_are_whole(tmp_path: Path) -> None:
@@ -156,6 +193,7 @@ def test_damaged_shards_are_refused(tmp_path: Path) -> None:
 
 def test_folders_and_files_that_are_not_there(tmp_path: Path) -> None:
     (tmp_path / "inner").mkdir()
+    (tmp_path / "folder.json").mkdir()
     for name in ("b.txt", "a.jsonl", "inner/c.json", "x.md"):
         (tmp_path / name).write_text("")
     assert [p.name for p in find_files([tmp_path])] == ["a.jsonl", "b.txt", "c.json"]

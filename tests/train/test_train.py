@@ -20,7 +20,7 @@ from gristmill import LLM
 from gristmill.formats.checkpoint import ModelFormatError
 from gristmill.formats.open import open_checkpoint
 from gristmill.train.group import Group
-from gristmill.train.loop import Job, train
+from gristmill.train.loop import Job, adamw, autocast_of, micro_batch_of, train
 from gristmill.train.model import Model
 from gristmill.train.report import RunReport, read_log
 from gristmill.train.run import Texts, begin, resume
@@ -109,6 +109,43 @@ def test_a_compiled_model_learns_the_same(given: Path, done: Path, tmp_path: Pat
     run(new(given, tmp_path / "run", small_run.settings(compile=True)))
     for (_, compiled), (_, plain) in zip(losses(tmp_path / "run"), losses(done), strict=True):
         assert abs(compiled - plain) < 1e-5
+
+
+def test_without_a_clip_gradients_are_as_long_as_they_are(given: Path, tmp_path: Path) -> None:
+    found = []
+    for clip in (0.0, 1e6):
+        folder = tmp_path / str(clip)
+        run(new(given, folder, small_run.settings(steps=3, clip=clip, sample_tokens=0)))
+        found.append(losses(folder))
+    assert found[0] == found[1]
+
+
+def test_a_batch_that_cannot_be_shared_out() -> None:
+    assert micro_batch_of(Settings(batch=6), 2) == 3
+    assert micro_batch_of(Settings(batch=12, micro_batch=3), 2) == 3
+    with pytest.raises(ValueError, match="--batch 5 cannot be shared by 2 processes"):
+        micro_batch_of(Settings(batch=5), 2)
+    with pytest.raises(ValueError, match="--micro-batch 4 does not divide the 6 sequences"):
+        micro_batch_of(Settings(batch=12, micro_batch=4), 2)
+
+
+def test_types_of_products() -> None:
+    def in_bfloat16(dtype: str) -> bool:
+        with autocast_of(dtype, ALONE.device)():
+            return bool((torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.bfloat16)
+
+    assert [in_bfloat16(dtype) for dtype in ("auto", "float32", "bfloat16")] == [False, False, True]
+    with pytest.raises(ValueError, match="--dtype must be auto, float32 or bfloat16, not 'float16'"):
+        autocast_of("float16", ALONE.device)
+
+
+def test_matrices_decay_and_vectors_do_not(done: Path) -> None:
+    model = Model(open_checkpoint(done / "last"), ALONE.device)
+    optimizer = adamw(model, Settings(weight_decay=0.3, beta1=0.8, beta2=0.9))
+    decays = {id(p): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
+    assert {decays[id(p)] for p in model.parameters() if p.dim() > 1} == {0.3}
+    assert {decays[id(p)] for p in model.parameters() if p.dim() == 1} == {0.0}
+    assert optimizer.defaults["betas"] == (0.8, 0.9)
 
 
 def test_a_checkpoint_is_a_model_for_serving(done: Path) -> None:
@@ -202,6 +239,43 @@ def test_a_loss_that_is_no_number_ends_the_run(given: Path, tmp_path: Path) -> N
     s = small_run.settings(steps=60, eval_every=60, lr=1e5, warmup=0, clip=0.0)
     with pytest.raises(ValueError, match=r"the loss is .*lower --lr"):
         run(new(given, tmp_path / "run", s))
+
+
+def test_weights_that_are_no_numbers_replace_no_checkpoint(given: Path, tmp_path: Path) -> None:
+    s = small_run.settings(steps=60, eval_every=1, lr=1e5, warmup=0, clip=0.0, sample_tokens=0)
+    with pytest.raises(ValueError, match=r"the loss is .*lower --lr"):
+        run(new(given, tmp_path / "run", s))
+    evaluated = [row["step"] for row in read_log(tmp_path / "run") if "val_loss" in row]
+    job = resume(tmp_path / "run", {}, None, None, ALONE)
+    assert job.state.step == evaluated[-1]
+    assert all(np.isfinite(value.numpy()).all() for value in Model(job.start, ALONE.device).tensors().values())
+
+
+def test_a_run_that_has_nothing_left_to_do(given: Path, done: Path, tmp_path: Path) -> None:
+    """Where it was evaluated it says again how it went; else there is nothing to say."""
+    assert run(resume(done, {"steps": 5}, None, None, ALONE)).best is not None
+    steps = iter((False, False, True))
+    run(new(given, tmp_path / "run", small_run.SETTINGS), lambda: next(steps))
+    with pytest.raises(ValueError, match="--steps 3: 3 are done, and none was evaluated; ask for more"):
+        resume(tmp_path / "run", {"steps": 3}, None, None, ALONE)
+
+
+@pytest.mark.parametrize(
+    ("of", "name", "value"),
+    [
+        *(("state", "best", "low"), ("state", "step", 2.5), ("state", "shards", 7), ("state", "n_worse", None)),
+        *(("settings", "batch", 4.5), ("settings", "lr", "1"), ("settings", "sample_prompt", 7)),
+        ("settings", "compile", "no"),
+    ],
+)
+def test_a_state_of_other_types_is_refused(done: Path, tmp_path: Path, of: str, name: str, value: object) -> None:
+    shutil.copytree(done, tmp_path / "run")
+    path = tmp_path / "run" / "last" / "state.json"
+    content = json.loads(path.read_text())
+    content[of][name] = value
+    path.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=r"state\.json: no state to resume from"):
+        resume(tmp_path / "run", {}, None, None, ALONE)
 
 
 def test_the_logs(done: Path) -> None:

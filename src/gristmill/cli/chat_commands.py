@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -166,7 +167,7 @@ _COMMANDS: Final[Mapping[str, Callable[[Repl, str], None]]] = {
 def _path(command: str, text: str) -> Path:
     if not text:
         raise ValueError(f"/{command} needs the name of a file")
-    return Path(text).expanduser()
+    return Path(os.path.expanduser(text))
 
 
 def _settings(repl: Repl) -> list[str]:

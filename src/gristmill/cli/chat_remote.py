@@ -7,7 +7,7 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Generator, Iterator, Mapping
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from typing import IO, Any, Final, NoReturn
 from urllib.parse import urlsplit
 
@@ -70,7 +70,7 @@ class RemoteBackend:
 
     def _only_model(self) -> str:
         with closing(self._open("/models", timeout=_ANSWERS_WITHIN_S)) as response:
-            listed = _json(response.read(_MAX_BODY_BYTES), self._base)
+            listed = _json(_read(response, self._base), self._base)
         models = [item for item in _list(listed.get("data")) if isinstance(item.get("id"), str)]
         names = [item["id"] for item in models]
         if len(names) != 1:
@@ -90,11 +90,13 @@ class RemoteBackend:
             )
         except urllib.error.HTTPError as error:
             with error:
-                _refuse(error.code, error.read(_MAX_BODY_BYTES), self._base + path)
+                _refuse(error.code, _read(error, self._base), self._base + path)
         except urllib.error.URLError as error:
             raise OSError(f"{self._base}: {error.reason}; is the server running?") from None
         except http.client.HTTPException as error:
             raise OSError(f"{self._base}: what answers there is no HTTP server ({error!r:.80})") from None
+        except OSError as error:
+            raise OSError(f"{self._base}: {error}") from None
         return response
 
 
@@ -122,13 +124,26 @@ def _body(model: str, conversation: Conversation) -> bytes:
     return json.dumps(body).encode()
 
 
+@contextmanager
+def _reading(where: str) -> Iterator[None]:
+    """OSError where the connection ends within an answer."""
+    try:
+        yield
+    except http.client.HTTPException as error:
+        raise OSError(f"{where}: the connection ended before the answer did ({error!r:.80})") from None
+
+
+def _read(response: IO[bytes], where: str) -> bytes:
+    """A body, or as much of it as anyone needs."""
+    with _reading(where):
+        return response.read(_MAX_BODY_BYTES)
+
+
 def _events(response: IO[bytes], where: str) -> Iterator[dict[str, Any]]:
     """The data of server-sent events, up to [DONE]."""
     while True:
-        try:
+        with _reading(where):
             line = response.readline(_MAX_LINE_BYTES + 1)
-        except http.client.HTTPException as error:
-            raise OSError(f"{where}: the connection ended before the answer did ({error!r:.80})") from None
         if len(line) > _MAX_LINE_BYTES:
             raise ValueError(f"{where}: a line of more than {_MAX_LINE_BYTES} bytes")
         if not line or line.strip() == b"data: [DONE]":

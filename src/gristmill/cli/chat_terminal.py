@@ -106,7 +106,10 @@ def _keys() -> KeyBindings:
 def _history() -> tuple[History, str | None]:
     """The file under the XDG state directory, for its owner alone; where it cannot be, memory and the reason."""
     state = os.environ.get("XDG_STATE_HOME", "")
-    folder = (Path(state) if os.path.isabs(state) else Path.home() / ".local" / "state") / "gristmill"
+    try:
+        folder = (Path(state) if os.path.isabs(state) else Path.home() / ".local" / "state") / "gristmill"
+    except RuntimeError as error:  # nobody says where the user's home is
+        return InMemoryHistory(), f"the history is kept in memory alone: {error}"
     path = folder / "chat_history"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -73,8 +73,6 @@ def perform(
     as_json: bool,
 ) -> None:
     """What `convert` and `quantize` both do."""
-    if threads is not None and not 1 <= threads <= 1024:
-        raise click.UsageError(f"--threads must be 1 to 1024, not {threads}")
     if out.endswith("/"):
         if out_format not in (None, "safetensors"):
             raise click.UsageError(f"--out {out}: names a folder, and {out_format} is one file; leave out the last /")

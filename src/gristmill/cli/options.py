@@ -52,7 +52,7 @@ model = click.option(
     help="model file or folder, or ORG/NAME[:QUANT] of a pulled model",
 )
 tokenizer = option("--tokenizer", help="vocabulary file, where the model has none in or beside it")
-threads = option("--threads", type=int, help="threads [default: one a core]")
+threads = option("--threads", type=click.IntRange(1, 1024), help="threads [default: one a core]")
 context = option(
     "--ctx", "context", type=int, help="tokens of prompt and answer together [default: the model's, to 8192]"
 )

@@ -179,7 +179,11 @@ def _read_keys(path: str | None) -> list[str]:
     """A key on each line. ValueError for a file without any."""
     if path is None:
         return []
-    keys = [line.strip() for line in Path(path).read_text().splitlines() if line.strip()]
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ValueError(f"{path}: is not UTF-8 text") from None
+    keys = [line.strip() for line in text.splitlines() if line.strip()]
     if not keys:
         raise ValueError(f"{path}: has no key")
     return keys

@@ -7,7 +7,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -146,9 +146,7 @@ def _job(ctx: click.Context, folder: Path, given: dict[str, Any], threads: int, 
     shards = Path(given["shards"]) if given["shards"] else None
     if given["resume"]:
         fixed = asked - names - {"resume", "files", "dataset", "shards", "separator", "val_fraction"}
-        if fixed:
-            option = sorted(fixed)[0].replace("_", "-").replace("context", "ctx")
-            raise click.UsageError(f"--{option} cannot change in a run that is resumed; leave it out")
+        options.refuse_given(sorted(fixed), "cannot change in a run that is resumed; leave it out")
         texts = _texts(given, threads, console) if given["files"] or given["dataset"] else None
         return resume(folder, {name: given[name] for name in asked & names}, texts, shards, group)
     if not given["tokenizer"]:
@@ -156,13 +154,13 @@ def _job(ctx: click.Context, folder: Path, given: dict[str, Any], threads: int, 
     if not given["files"] and not given["dataset"]:
         raise click.UsageError(f"a new run needs FILES to learn from, or --dataset {DATASETS[0]}")
     preset = PRESETS[given["preset"]]
-    context = given["context"] or preset.context
+    context = preset.context if given["context"] is None else given["context"]
     settings = Settings(**{name: given[name] for name in names if name in given}, ctx=context)
     texts = _texts(given, threads, console)
     tokenizer = Path(given["tokenizer"])
     return begin(
         folder,
-        lambda n: _shape(preset, given, n, context),
+        lambda n: _shape(preset, given, n),
         settings,
         texts,
         tokenizer,
@@ -171,19 +169,14 @@ def _job(ctx: click.Context, folder: Path, given: dict[str, Any], threads: int, 
     )
 
 
-def _shape(preset: Shape, given: dict[str, Any], n_tokens: int, context: int) -> Shape:
+def _shape(preset: Shape, given: dict[str, Any], n_tokens: int) -> Shape:
     """The preset with what is given instead."""
-    d_model = given["d_model"] or preset.d_model
-    return Shape(
-        d_model=d_model,
-        n_layers=given["n_layers"] or preset.n_layers,
-        n_heads=given["n_heads"] or preset.n_heads,
-        n_kv_heads=given["n_kv_heads"] or (given["n_heads"] or preset.n_kv_heads),
-        d_ff=given["d_ff"] or (preset.d_ff if d_model == preset.d_model else usual_d_ff(d_model)),
-        vocab_size=given["vocab_size"] or n_tokens,
-        context=context,
-        tied_head=given["tied"],
-    )
+    own = {field.name: given[field.name] for field in fields(Shape) if given.get(field.name) is not None}
+    if "n_heads" in own:
+        own.setdefault("n_kv_heads", own["n_heads"])
+    if own.get("d_model", preset.d_model) != preset.d_model:
+        own.setdefault("d_ff", usual_d_ff(own["d_model"]))
+    return replace(preset, **{"vocab_size": n_tokens, **own}, tied_head=given["tied"])
 
 
 def _texts(given: dict[str, Any], threads: int, console: Console) -> Texts:

@@ -142,6 +142,7 @@ class _Training:
             total += torch.stack([loss.double() * len(tokens), torch.tensor(float(len(tokens)), device=loss.device)])
         summed, n = self.group.mean(total).tolist()
         val_loss, state = summed / n, self.state
+        _check_finite(state.step, val_loss)  # before the checkpoints become what cannot go on
         is_best = state.best is None or val_loss < state.best
         state.best, state.n_worse = (val_loss, 0) if is_best else (state.best, state.n_worse + 1)
         self._save(is_best)
@@ -185,8 +186,7 @@ class _Training:
         for i, (loss, norm) in enumerate(zip(losses, norms, strict=True)):
             step = state.step - n + 1 + i
             state.seconds += seconds
-            if not np.isfinite(loss):
-                raise ValueError(f"step {step}: the loss is {loss}; begin again with a lower --lr or a longer --warmup")
+            _check_finite(step, loss)
             if self.report is not None:
                 in_step = s.batch * s.ctx
                 speed = in_step / seconds
@@ -209,6 +209,11 @@ class _Training:
             first = separator_id(tokenizer, self.job.tokenizer)
             text = sample_text(self.model, tokenizer, first, s.sample_prompt, s.sample_tokens, s.seed)
             report.sampled(self.state.step, text)
+
+
+def _check_finite(step: int, loss: float) -> None:
+    if not np.isfinite(loss):
+        raise ValueError(f"step {step}: the loss is {loss}; begin again with a lower --lr or a longer --warmup")
 
 
 def adamw(model: Model, s: Settings) -> torch.optim.AdamW:

@@ -62,7 +62,7 @@ def begin(
 def resume(folder: Path, changes: Mapping[str, Any], texts: Texts | None, shards: Path | None, group: Group) -> Job:
     """The run in `folder`, its settings with `changes`. texts: None where its shards are still there.
 
-    ValueError where there is no checkpoint, or where its data are gone or others.
+    ValueError where there is no checkpoint, where its data are gone or others, or where there is nothing left to do.
     """
     last = find(folder)
     state, settings = read_state(last / STATE)
@@ -71,7 +71,10 @@ def resume(folder: Path, changes: Mapping[str, Any], texts: Texts | None, shards
     found = open_shards(data) if texts is None else _shards(data, texts, tokenizer, group)
     if found.key != state.shards_key:
         raise ValueError(f"{data}: are not the shards that {last} was trained on; give the same FILES, or --shards")
-    return Job(folder, replace(settings, **changes), found, tokenizer, open_checkpoint(last), state, last)
+    changed = replace(settings, **changes)
+    if state.best is None and changed.steps <= state.step:
+        raise ValueError(f"--steps {changed.steps}: {state.step} are done, and none was evaluated; ask for more")
+    return Job(folder, changed, found, tokenizer, open_checkpoint(last), state, last)
 
 
 def _shards(folder: Path, texts: Texts, tokenizer: Path, group: Group) -> Shards:

@@ -91,9 +91,11 @@ def read_state(path: Path) -> tuple[State, Settings]:
     try:
         fields_ = json.loads(path.read_bytes())
         state, settings = State(**fields_["state"]), Settings(**_known(fields_["settings"]))
-        if not isinstance(state.step, int) or state.step < 0:
+        _check_types(state)
+        _check_types(settings)
+        if state.step < 0:
             raise ValueError(f"step is {state.step!r}")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"{path}: no state to resume from ({error}); start again without --resume") from None
     return state, settings
 
@@ -103,6 +105,15 @@ def _known(values: dict[str, Any]) -> dict[str, Any]:
     if unknown:
         raise ValueError(f"has the unknown setting {sorted(unknown)[0]!r}")
     return values
+
+
+def _check_types(made: State | Settings) -> None:
+    """ValueError for a value of another type than its field's default; only a number has none."""
+    for field in fields(made):
+        value, kind = getattr(made, field.name), float if field.default is None else type(field.default)
+        fits = isinstance(value, int | float) if kind is float else isinstance(value, kind)
+        if not fits and value is not field.default:
+            raise ValueError(f"{field.name} is {value!r:.40}")
 
 
 def _check(name: str, value: float, low: float, high: float) -> None:
