@@ -414,9 +414,9 @@ def test_options_are_checked(path: Path) -> None:
     for n in (0, 4097):
         with pytest.raises(ValueError, match=f"max_sequences must be between 1 and 4096, not {n}"):
             LLM(path, max_sequences=n)
-    for n in (-1, 16):
+    for n in (-1, 16, 1.5):
         with pytest.raises(ValueError, match=f"speculate must be True, False or a number of tokens up to 15, not {n}"):
-            LLM(path, speculate=n)
+            LLM(path, speculate=n)  # type: ignore[arg-type]
 
 
 def test_what_nobody_asked_for(path: Path, tmp_path: Path) -> None:

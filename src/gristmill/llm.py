@@ -125,7 +125,7 @@ class LLM:
         if device == "cuda" and kv_type == "q8_0":
             raise ValueError("kv_type q8_0 is for device cpu; on cuda use f16 or f32")
         _check_count("max_sequences", max_sequences)
-        if not 0 <= speculate <= LONGEST:
+        if speculate not in range(LONGEST + 1):
             raise ValueError(f"speculate must be True, False or a number of tokens up to {LONGEST}, not {speculate}")
         checkpoint = open_checkpoint(path)
         config = read_config(checkpoint)
@@ -402,8 +402,7 @@ class LLM:
 
         The head computes no more than these, and what the cache has of the tokens before is not computed again.
         """
-        if start < 1:
-            raise ValueError(f"start must be at least 1, as nothing comes before the first token, not {start}")
+        _check_start(start, 1, len(ids))
         events = self._ask(ids, Wants.LOGPROBS, SamplingParams(prompt_logprobs=0), start - 1)
         tokens = [token for event in events if isinstance(event, PromptLogprobs) for token in event.tokens]
         return np.array([token.logprob for token in tokens], np.float64)
@@ -491,6 +490,7 @@ class LLM:
         return events
 
     def _rows(self, ids: Sequence[int], wants: Wants, start: int) -> NDArray[np.float32]:
+        _check_start(start, 0, len(ids))
         events = self._ask(ids, wants, SamplingParams(), start)
         return np.concatenate([event.values for event in events if isinstance(event, PromptRows)])
 
@@ -593,6 +593,11 @@ def spare_memory(n_bytes: int) -> int:
     except (OSError, StopIteration):
         return 2**30
     return max(0, available - n_bytes) * 4 // 5
+
+
+def _check_start(start: int, low: int, n: int) -> None:
+    if not low <= start < low + max(1, n):
+        raise ValueError(f"start must be a position from {low} to {low + n - 1}, as there are {n} tokens, not {start}")
 
 
 def _check_count(field: str, value: int) -> None:

@@ -56,6 +56,13 @@ def test_a_full_stdout_is_named(model: str, args: str, unbuffered: str) -> None:
     assert done.stderr.strip() == "Error: stdout: No space left on device"
 
 
+def test_what_the_encoding_of_stdout_lacks_is_escaped(model: str) -> None:
+    for encoding, shown in (("ascii", "a\\xfc"), ("ascii:replace", "a?")):
+        done = shell("", "generate", "-m", model, "-n", "1", "-p", "aü", PYTHONIOENCODING=encoding)
+        assert done.returncode == 0
+        assert done.stdout.startswith(shown)
+
+
 def test_a_full_stdout_is_named_by_what_writes_last(model: str) -> None:
     """And leaves it to the interpreter's end to write."""
     decode = 'echo "50 60" | "$0" -m gristmill tokenize --decode -m "$1" >/dev/full'

@@ -129,10 +129,12 @@ def test_scores_from_a_position_on_cost_only_these(llm: LLM, monkeypatch: pytest
         assert n_tokens[0] == 100 - (start - 1) // 16 * 16  # the blocks before are in the cache
         np.testing.assert_array_equal(llm.logits(ids, start - 1), logits[start - 1 :])
         np.testing.assert_array_equal(llm.embed(ids, start - 1), hidden[start - 1 :])
-    with pytest.raises(ValueError, match="start must be at least 1"):
-        llm.score(ids, 0)
-    with pytest.raises(ValueError, match="rows_from must be a position of the prompt's 100 tokens, not 100"):
-        llm.logits(ids, 100)
+    for start in (0, 101):
+        with pytest.raises(ValueError, match=f"start must be a position from 1 to 100, .* not {start}"):
+            llm.score(ids, start)
+    for start in (-1, 100):
+        with pytest.raises(ValueError, match=f"start must be a position from 0 to 99, .* not {start}"):
+            llm.logits(ids, start)
 
 
 def test_hidden_states_through_the_head_are_the_logits(llm: LLM) -> None:

@@ -132,8 +132,6 @@ def chat(
 
 
 def _screen() -> Screen:
-    for stream in (sys.stdout, sys.stderr):  # a terminal of another encoding still shows all it can
-        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return PlainScreen()
     from gristmill.cli.chat_terminal import TerminalScreen

@@ -23,7 +23,10 @@ class _Stdout(io.FileIO):
 
 
 def prepare() -> None:
-    """Once, at the start. Where a stream is closed nothing is read, and what is written goes nowhere."""
+    """Once, at the start. Where a stream is closed nothing is read, and what is written goes nowhere.
+
+    What the encoding of stdout lacks is escaped, as Python has it for stderr.
+    """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
@@ -49,12 +52,12 @@ def read_text() -> str:
 
 
 def _naming(stream: io.TextIOWrapper[Any]) -> io.TextIOWrapper[Any]:
-    """The same stream, with errors that name it."""
+    """The same stream, with errors that name it, and none for characters."""
     stream.flush()
     return io.TextIOWrapper(
         io.BufferedWriter(_Stdout(stream.fileno(), "w", closefd=False)),
         stream.encoding,
-        stream.errors,
+        "backslashreplace" if stream.errors == "strict" else stream.errors,
         line_buffering=stream.line_buffering,
         write_through=stream.write_through,
     )
