@@ -52,6 +52,21 @@ def test_splitting_at_blanks_keeps_origins(a: str, limit: int) -> None:
         assert all(texts.mask_of(part) == bytes(map(str.isupper, part)) for part in found)
 
 
+def test_parts_keep_origins_where_the_separator_looks_like_them() -> None:
+    parts = texts.split(Marked("xabb", b"\1\1\1\0"), "ab", -1)
+    assert (parts, texts.mask_of(parts[1])) == (["x", "b"], b"\0")
+
+
+def test_nothing_replaced_is_the_authors_where_all_is() -> None:
+    for new, trusted in ((texts.mark("-"), True), ("-", False)):
+        found = texts.replace(texts.mark("AB"), "", new)
+        assert (found, texts.mask_of(found)) == ("-A-B-", bytes([trusted]) * 5)
+
+
+def test_what_comes_of_no_text_is_not_trusted() -> None:
+    assert not isinstance(texts.derive("7", 7), Marked)
+
+
 class _Free:
     """An environment without limits, as far as methods ask for one."""
 

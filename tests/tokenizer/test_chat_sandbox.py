@@ -88,6 +88,33 @@ INJECTIONS = [
 ]
 
 
+REFUSED = {
+    "{% include 'x' %}": "uses include",
+    "{{ messages._x }}": "asks for the attribute '_x'",
+    "{% set ns = namespace() %}{% set ns._x = 1 %}": "asks for the attribute '_x'",
+    "{% for x in [1] recursive %}{{ x }}{% endfor %}": "has a recursive loop",
+    "{{ range(*[1]) }}": r"passes \* or \*\* arguments",
+    "{{ dict(**{}) }}": r"passes \* or \*\* arguments",
+    "{{ 1 | default(**{}) }}": r"passes \* or \*\* arguments",
+    f"{{{{ {2**64} }}}}": "holds an integer of more than 64 bits",
+    f"{{{{ {{{','.join(f'{i}:1' for i in range(1001))}}} }}}}": "holds a dict of more than 1000 entries",
+    "{{ 1 }}" * 6001: "more than 6000 nodes or nested deeper than 100",
+}
+
+
+@pytest.mark.parametrize("source", REFUSED, ids=lambda source: source[:40])
+def test_what_templates_may_not_is_refused_by_name(source: str) -> None:
+    with pytest.raises(TemplateError, match=REFUSED[source]):
+        render(source)
+
+
+def test_as_much_as_templates_may() -> None:
+    entries = ",".join(f"{i}:1" for i in range(1000))
+    assert render(f"{{{{ {2**64 - 1} }}}}") == str(2**64 - 1)
+    assert render(f"{{{{ {{{entries}}} | length }}}}") == "1000"
+    assert render("{{ 1 }}" * 5000) == "1" * 5000
+
+
 @pytest.mark.parametrize("source", INJECTIONS)
 def test_injections_fail(source: str) -> None:
     with pytest.raises(TemplateError, match=r"^chat template: "):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import json
 import random
@@ -18,19 +19,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_write_vocabularies import write_gguf
 from tokenizer_lines import random_lines
-from tokenizer_oracles import THOROUGH, our_o200k, read_metadata, sentencepiece_oracle
+from tokenizer_oracles import THOROUGH, our_o200k, ours, read_metadata, sentencepiece_oracle
 from transformers import PreTrainedTokenizerFast
 
+from gristmill._tokenizer import Splitter
 from gristmill.formats.open import open_checkpoint
 from gristmill.tokenizer.core import CodecTokenizer
-from gristmill.tokenizer.files import load_path
-from gristmill.tokenizer.gguf_vocab import load_gguf_vocabulary
+from gristmill.tokenizer.files import load_path, read_path
+from gristmill.tokenizer.gguf_vocab import load_gguf_vocabulary, read_gguf_vocabulary
 from gristmill.tokenizer.interface import TokenizerError
 from gristmill.tokenizer.load import load_tokenizer, vocabulary_of
 from gristmill.tokenizer.sentencepiece_file import load_sentencepiece, read_sentencepiece
 from gristmill.tokenizer.stream import StreamDecoder
 from gristmill.tokenizer.tiktoken_file import load_tiktoken
-from gristmill.tokenizer.write import to_gguf_metadata
+from gristmill.tokenizer.write import to_gguf_metadata, write_tokenizer_json
 from gristmill.tokenizer.write_sentencepiece import write_sentencepiece
 
 
@@ -180,6 +182,14 @@ def test_the_unbroken_model_loads(tmp_path: Path) -> None:
     assert (vocabulary.unk_id, vocabulary.bos_id, vocabulary.eos_id, vocabulary.pad_id) == (0, 1, 2, None)
 
 
+def test_a_sentencepiece_model_may_have_no_bos_nor_eos(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.model"
+    path.write_bytes(message(*PIECES, (2, message((3, 2), (41, -1), (42, -1), (43, 2))), NORMALIZER))
+    vocabulary = read_sentencepiece(path, adds_bos=True, adds_eos=True)
+    assert (vocabulary.bos_id, vocabulary.eos_id, vocabulary.pad_id) == (None, None, 2)
+    assert (vocabulary.prefix_ids, vocabulary.suffix_ids) == ((), ())
+
+
 @settings(max_examples=5000 if THOROUGH else 300, deadline=None)
 @given(st.integers(0, 10**6), st.binary(min_size=1, max_size=4))
 def test_mutated_sentencepiece_models(tmp_path_factory: pytest.TempPathFactory, at: int, patch: bytes) -> None:
@@ -201,6 +211,8 @@ def test_mutated_sentencepiece_models(tmp_path_factory: pytest.TempPathFactory, 
         (b"YQ== 0\nYg==", "line 2 is not a token"),
         (b"YQ== 0\nYg== x", "line 2 is not a token"),
         (b"YQ 0", "line 1 is not a token"),
+        (b"YQ==\t0", "line 1 is not a token"),
+        (b"= 0", "line 1 has an empty token"),
         (b"YQ== 0\nYg== 0", "line 2"),
         (b"YQ== -1", "line 1"),
         (b"YQ== 99999999999", "line 1"),
@@ -342,6 +354,27 @@ def test_the_unbroken_metadata_load() -> None:
     assert tokenizer.encode("a<s>", parse_special=True) == [0, 7]
 
 
+def test_the_unknown_token_is_special() -> None:
+    metadata = small_gguf() | {"tokenizer.ggml.token_type": [1, 1, 1, 1, 1, 1, 1, 2, 4]}
+    tokenizer = load_gguf_vocabulary(metadata, "model.gguf")
+    assert tokenizer.special_ids == {"<s>": 7}
+    assert tokenizer.encode("a<s>", parse_special=True) == [0, 7]
+
+
+def test_of_special_tokens_with_one_text_the_first_is_found() -> None:
+    tokens = [*small_gguf()["tokenizer.ggml.tokens"][:-1], "<s>"]
+    metadata = small_gguf() | {"tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": [1] * 7 + [3, 3]}
+    tokenizer = load_gguf_vocabulary(metadata, "model.gguf")
+    assert tokenizer.special_ids == {"<s>": 7}
+    assert tokenizer.encode("a<s>", parse_special=True) == [0, 7]
+
+
+@pytest.mark.parametrize(("said", "pad_id"), [(0, 0), (8, 8), (9, None), (-1, None), (True, None), ("0", None)])
+def test_a_padding_id_out_of_range_is_none(said: object, pad_id: int | None) -> None:
+    metadata = small_gguf() | {"tokenizer.ggml.padding_token_id": said}
+    assert read_gguf_vocabulary(metadata, "model.gguf").pad_id == pad_id
+
+
 @pytest.mark.parametrize("pre", ["llama-bpe", "dbrx"])
 def test_a_gguf_file_says_what_begins_and_ends_texts(pre: str) -> None:
     ids = {"eos_token_id": 0, "eot_token_id": 1, "eom_token_id": 2}
@@ -354,6 +387,24 @@ def test_a_gguf_file_says_what_begins_and_ends_texts(pre: str) -> None:
             flags = {"tokenizer.ggml.add_bos_token": bos, "tokenizer.ggml.add_eos_token": eos}
             tokenizer = load_gguf_vocabulary(said | flags, "model.gguf")
             assert tokenizer.encode("b") == [*([7] if bos else []), 1, *([0] if eos else [])]
+
+
+PRE_TOKENIZERS = {
+    Splitter.LLAMA3: ["llama3", "llama-v3", "llama-bpe", "dbrx", "smaug-bpe"],
+    Splitter.QWEN2: ["qwen2", "deepseek-r1-qwen", "stablelm2", "megrez"],
+    Splitter.GPT2: ["gpt-2", "phi-2"],
+    Splitter.O200K: ["gpt-4o", "llama4"],
+}
+
+
+def test_names_of_pre_tokenizers() -> None:
+    """As llama.cpp understands them: src/llama-vocab.cpp, `llama_vocab::impl::load`."""
+    for splitter, names in PRE_TOKENIZERS.items():
+        for name in names:
+            vocabulary = read_gguf_vocabulary(small_gguf() | {"tokenizer.ggml.pre": name}, "model.gguf")
+            is_llama3 = name in ("llama3", "llama-v3", "llama-bpe")
+            assert vocabulary.splitter == splitter, name
+            assert (vocabulary.whole_word_first, vocabulary.adds_bos) == (is_llama3, is_llama3), name
 
 
 def test_pieces_too_long_to_merge_are_refused() -> None:
@@ -397,6 +448,13 @@ def test_checkpoint_with_the_vocabulary_inside() -> None:
     assert tokenizer.encode("Hello world") == [9707, 1879]
 
 
+def test_a_tokenizer_that_the_user_names_counts_before_the_one_inside(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.model"
+    path.write_bytes(message(*PIECES, TRAINER, NORMALIZER))
+    assert load(Path("model.gguf"), "gguf", small_gguf()).vocab_size == 9
+    assert load(Path("model.gguf"), "gguf", small_gguf(), path).vocab_size == 5
+
+
 def test_llama2c_checkpoint_and_its_tokenizer(data: Path, tmp_path: Path) -> None:
     model = data / "models" / "aidreams260K.bin"
     metadata = {"vocab_size": -512}
@@ -425,6 +483,39 @@ def test_model_folders(data: Path, tmp_path: Path) -> None:
     assert load(tmp_path, "safetensors").encode("Hello") == [1, 15043]
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"add_bos_token": False, "add_eos_token": True}))
     assert load(tmp_path, "safetensors").encode("Hello") == [15043, 2]
+
+
+def test_metas_llama_3_has_ranks_in_tokenizer_model(tmp_path: Path) -> None:
+    """Its tokens are those of llama.cpp's file, and so are the ids of any text."""
+    theirs = ours("llama-bpe")
+    lines = [base64.b64encode(theirs.token_bytes(rank)) + b" %d" % rank for rank in range(128000)]
+    (tmp_path / "tokenizer.model").write_bytes(b"\n".join(lines))
+    mine = load_path(tmp_path)
+    assert (mine.vocab_size, mine.bos_id, mine.special_ids) == (128256, 128000, theirs.special_ids)
+    assert set(mine.eos_ids) == set(theirs.eos_ids)
+    for line in [*random_lines(74, 200), "<|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"]:
+        for parse in (False, True):
+            assert mine.encode(line, parse_special=parse) == theirs.encode(line, parse_special=parse), line
+
+
+def test_tokenizer_json_counts_before_other_files(tmp_path: Path) -> None:
+    """It is what the model was published with; `tokenizer.model` may lack tokens that were added to it."""
+    (tmp_path / "tokenizer.model").write_bytes(message(*PIECES, TRAINER, NORMALIZER))
+    (tmp_path / "config.json").write_text(json.dumps({"eos_token_id": [4, 2]}))
+    vocabulary = read_path(tmp_path)
+    assert (vocabulary.kind, vocabulary.named_end_ids) == ("spm", (2, 4))
+    write_tokenizer_json(vocabulary, tmp_path / "tokenizer.json")
+    assert read_path(tmp_path).where == str(tmp_path / "tokenizer.json")
+
+
+def test_tokenizer_config_counts_before_the_map_of_special_tokens(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.model").write_bytes(message(*PIECES, TRAINER, NORMALIZER))
+    write_tokenizer_json(read_path(tmp_path), tmp_path / "tokenizer.json")
+    names = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<unk>"}
+    (tmp_path / "special_tokens_map.json").write_text(json.dumps(names))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<s>", "add_bos_token": False}))
+    vocabulary = read_path(tmp_path)
+    assert (vocabulary.bos_id, vocabulary.eos_id, vocabulary.pad_id, vocabulary.prefix_ids) == (1, 1, 0, ())
 
 
 @pytest.mark.parametrize("name", ["missing.json", "tokenizer.txt"])

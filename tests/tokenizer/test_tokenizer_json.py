@@ -17,7 +17,8 @@ from tokenizer_oracles import PATTERNS, THOROUGH, normal_vocabulary, read_metada
 
 from gristmill.tokenizer.core import CodecTokenizer
 from gristmill.tokenizer.interface import TokenizerError
-from gristmill.tokenizer.tokenizer_json import ModelFiles, load_tokenizer_json
+from gristmill.tokenizer.tokenizer_json import ModelFiles, load_tokenizer_json, read_tokenizer_json
+from gristmill.tokenizer.vocabulary import CONTROL, NORMAL
 
 tokenizers = pytest.importorskip("tokenizers")
 
@@ -290,6 +291,32 @@ def test_sentencepiece_style(tmp_path: Path, style: str) -> None:
         assert mine.decode(ids) == theirs.decode(ids, skip_special_tokens=False)
 
 
+METASPACE = {"type": "Metaspace", "replacement": "\u2581"}
+SPACES = {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "}
+STRIP = {"type": "Strip", "content": " ", "stop": 0}
+
+
+@pytest.mark.parametrize(
+    "decoder",
+    [
+        METASPACE,
+        *(METASPACE | {"prepend_scheme": scheme} for scheme in ("always", "first", "never")),
+        SPACES,
+        {"type": "Sequence", "decoders": [SPACES, {"type": "Fuse"}, STRIP | {"start": 0}]},
+        {"type": "Sequence", "decoders": [SPACES, {"type": "Fuse"}, STRIP | {"start": 1}]},
+    ],
+)
+def test_decoders_say_whether_the_first_space_goes(tmp_path: Path, decoder: dict[str, Any]) -> None:
+    vocabulary = {"<unk>": 0, "\u2581": 1, "a": 2, "\u2581a": 3}
+    model = {"type": "BPE", "vocab": vocabulary, "merges": ["\u2581 a"], "unk_token": "<unk>", "fuse_unk": True}
+    pre_tokenizer = METASPACE | {"prepend_scheme": "first", "split": False}
+    content = small() | {"model": model, "added_tokens": [], "pre_tokenizer": pre_tokenizer, "decoder": decoder}
+    mine, theirs = both(tmp_path, content)
+    for text, ids in (("a a", [3, 3]), (" a", [3]), ("aa", [3, 2])):
+        assert mine.encode(text) == theirs.encode(text).ids == ids
+        assert mine.decode(ids) == theirs.decode(ids), text
+
+
 def test_added_tokens_claim_their_surroundings(tmp_path: Path) -> None:
     content = dict(byte_level_json("qwen2"))
     content["normalizer"] = None
@@ -402,6 +429,18 @@ def test_the_unbroken_file_loads(tmp_path: Path) -> None:
     assert load_tokenizer_json(file).encode("abba") == [2, 1, 0]
 
 
+def test_special_tokens_of_the_vocabulary_are_not_made_of_text(tmp_path: Path) -> None:
+    """Not even where a word that is a token is that token; others that are found in text stay ordinary."""
+    file = tmp_path / "tokenizer.json"
+    content = small() | {"added_tokens": [added(2, "ab"), added(3, "ba", special=False)]}
+    content["model"] = {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2, "ba": 3}, "merges": [], "ignore_merges": True}
+    file.write_text(json.dumps(content))
+    assert read_tokenizer_json(file).types == bytes([NORMAL, NORMAL, CONTROL, NORMAL])
+    tokenizer = load_tokenizer_json(file)
+    assert (tokenizer.encode("ab"), tokenizer.encode("ab", parse_special=True)) == ([0, 1], [2])
+    assert tokenizer.encode("ba") == [3]
+
+
 @pytest.mark.parametrize(("said", "ids"), [({}, [0, 1]), ({"use_regex": True}, [0, 1]), ({"use_regex": False}, [2])])
 def test_byte_level_splits_where_it_does_not_say(tmp_path: Path, said: dict[str, bool], ids: list[int]) -> None:
     """As GPT-2's own file, from before there was a choice."""
@@ -411,6 +450,21 @@ def test_byte_level_splits_where_it_does_not_say(tmp_path: Path, said: dict[str,
     content["model"] |= {"vocab": {"a": 0, "1": 1, "a1": 2}, "merges": ["a 1"]}
     mine, theirs = both(tmp_path, content)
     assert mine.encode("a1") == theirs.encode("a1").ids == ids
+
+
+def test_a_template_puts_ids_on_both_sides(tmp_path: Path) -> None:
+    """And what lies beside says only whether BOS and EOS are among them."""
+    template = llama2_like_template()
+    begin, end = ({"SpecialToken": {"id": name, "type_id": 0}} for name in ("<s>", "<e>"))
+    template["single"] += [end, begin]
+    template["special_tokens"]["<e>"] = {"id": "<e>", "ids": [4], "tokens": ["<e>"]}
+    template["pair"] = [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}]
+    content = small() | {"added_tokens": [added(3, "<s>"), added(4, "<e>")], "post_processor": template}
+    mine, theirs = both(tmp_path, content)
+    assert mine.encode("a") == theirs.encode("a").ids == [3, 0, 4, 3]
+    for adds, ids in ((True, [3, 0, 3, 4]), (False, [0, 3]), (None, [3, 0, 4, 3])):
+        beside = ModelFiles(bos="<s>", eos="<e>", adds_bos=adds, adds_eos=adds)
+        assert load_tokenizer_json(tmp_path / "tokenizer.json", beside).encode("a") == ids
 
 
 def test_ends_that_files_beside_name(tmp_path: Path) -> None:

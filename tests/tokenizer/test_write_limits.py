@@ -18,7 +18,7 @@ from gristmill.tokenizer.files import load_path, read_path
 from gristmill.tokenizer.interface import TokenizerError
 from gristmill.tokenizer.load import vocabulary_of
 from gristmill.tokenizer.merges import BYTE_ALPHABET, merges_of, scores_of
-from gristmill.tokenizer.vocabulary import CONTROL, NORMAL, UNUSED, USER_DEFINED, AddedToken, Vocabulary
+from gristmill.tokenizer.vocabulary import CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED, AddedToken, Vocabulary
 from gristmill.tokenizer.write import to_gguf_metadata, write_llama2c, write_tokenizer_json
 from gristmill.tokenizer.write_sentencepiece import write_sentencepiece
 from gristmill.train.tokenizer import make_vocabulary
@@ -59,6 +59,7 @@ def with_tokens(vocabulary: Vocabulary, *more: tuple[str, int, int | None]) -> V
             "pre-tokenizer QWEN2 with ignore_merges has no name",
         ),
         (replace(BPE, prefix_ids=(258, 3), bos_id=258), r"the ids \(258, 3\) before and \(\) after each text"),
+        (replace(BPE, suffix_ids=(258, 3)), r"the ids \(\) before and \(258, 3\) after each text"),
         (replace(SPM, scores=None, merges=["a b", "a bc", "b c"]), "merges are not SentencePiece's"),
     ],
 )
@@ -71,6 +72,119 @@ def test_gguf_needs_no_ignore_merges_where_it_changes_nothing() -> None:
     assert to_gguf_metadata(replace(BPE, whole_word_first=True))["tokenizer.ggml.pre"] == "qwen2"
     llama3 = replace(BPE, whole_word_first=True, splitter=Splitter.LLAMA3)
     assert to_gguf_metadata(llama3)["tokenizer.ggml.pre"] == "llama-bpe"
+
+
+def test_ranks_ignore_merges(tmp_path: Path) -> None:
+    """Words that are tokens are those, whatever smaller tokens there are."""
+    tokens = [*(bytes([byte]) for byte in range(256)), b"abc"]
+    ranked = replace(BPE, tokens=tokens, types=bytes([NORMAL]) * 257, merges=None, is_ranked=True, added=())
+    ranked = replace(ranked, named_end_ids=(), splitter=Splitter.LLAMA3)
+    assert to_gguf_metadata(ranked)["tokenizer.ggml.pre"] == "llama-bpe"
+    with pytest.raises(TokenizerError, match="QWEN2 with ignore_merges has no name"):
+        to_gguf_metadata(replace(ranked, splitter=Splitter.QWEN2))
+    check_json(tmp_path, ranked, {"abc": [256], "abcd": [*b"abcd"]})
+
+
+def test_normalization_is_in_tokenizer_json(tmp_path: Path) -> None:
+    check_json(tmp_path, replace(BPE, nfc=True), {"e\u0301": [*"\u00e9".encode()]})
+    check_json(tmp_path, BPE, {"e\u0301": [*"e\u0301".encode()]})
+
+
+def test_characters_that_nothing_stands_for_are_one_unknown_token(tmp_path: Path) -> None:
+    small = replace(
+        SPM,
+        tokens=["<unk>", "<s>", "</s>", "\u2581", "a"],
+        types=bytes([UNKNOWN, CONTROL, CONTROL, NORMAL, NORMAL]),
+        scores=[0.0, 0.0, 0.0, -1.0, -2.0],
+        prefix_ids=(),
+    )
+    check_json(tmp_path, small, {"a": [3, 4], "a\u00e9\u00e9 a": [3, 4, 0, 3, 4]})
+
+
+def check_json(folder: Path, vocabulary: Vocabulary, expected: dict[str, list[int]]) -> None:
+    """Texts have these ids as they are, through tokenizer.json, and there for the `tokenizers` library too."""
+    tokenizers = pytest.importorskip("tokenizers")
+    write_tokenizer_json(vocabulary, folder / "tokenizer.json")
+    theirs = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    for text, ids in expected.items():
+        assert make_tokenizer(vocabulary).encode(text) == ids, text
+        assert load_path(folder).encode(text) == theirs.encode(text).ids == ids, text
+
+
+def test_flags_of_added_tokens_come_back(tmp_path: Path) -> None:
+    flags = {
+        "<l>": kinds.SPECIAL | kinds.LEFT_STRIP,
+        "<r>": kinds.SPECIAL | kinds.RIGHT_STRIP,
+        "word": kinds.SINGLE_WORD,
+        "<b>": kinds.LEFT_STRIP | kinds.RIGHT_STRIP,
+    }
+    more = [(text, CONTROL if flag & kinds.SPECIAL else USER_DEFINED, flag) for text, flag in flags.items()]
+    write_tokenizer_json(with_tokens(BPE, *more), tmp_path / "tokenizer.json")
+    assert {token.text: token.flags for token in read_path(tmp_path).added} == flags | {"<|end|>": kinds.SPECIAL}
+
+
+def test_an_end_of_two_names_comes_back(tmp_path: Path) -> None:
+    vocabulary = replace(BPE, added=(*BPE.added, AddedToken("<|stop|>", 258, kinds.SPECIAL)))
+    write_tokenizer_json(vocabulary, tmp_path / "tokenizer.json")
+    assert read_path(tmp_path).eos_id == 258
+
+
+def test_texts_of_a_pair_have_types_of_their_own(tmp_path: Path) -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    vocabulary = replace(BPE, bos_id=258, prefix_ids=(258,))
+    write_tokenizer_json(vocabulary, tmp_path / "tokenizer.json")
+    theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    assert (theirs.encode("ab").ids, theirs.encode("ab").type_ids) == ([258, 256], [0, 0])
+    pair = theirs.encode("ab", "abc")
+    assert (pair.ids, pair.type_ids) == ([258, 256, 258, 257], [0, 0, 1, 1])
+
+
+def test_sentencepiece_models_name_their_ids(tmp_path: Path) -> None:
+    sentencepiece = pytest.importorskip("sentencepiece")
+    vocabulary = replace(with_tokens(SPM, ("<pad>", CONTROL, kinds.SPECIAL)), pad_id=266)
+    write_sentencepiece(vocabulary, tmp_path / "tokenizer.model")
+    theirs = sentencepiece.SentencePieceProcessor(str(tmp_path / "tokenizer.model"))
+    assert (theirs.unk_id(), theirs.bos_id(), theirs.eos_id(), theirs.pad_id()) == (0, 1, 2, 266)
+    back = read_path(tmp_path)
+    assert (back.unk_id, back.bos_id, back.eos_id, back.pad_id) == (0, 1, 2, 266)
+
+
+def test_tokens_that_nothing_uses_are_not_in_tokenizer_json(tmp_path: Path) -> None:
+    base = replace(SPM, merges=merges_of(SPM), scores=None)
+    vocabulary = with_tokens(base, ("d", UNUSED, None), ("<t>", CONTROL, kinds.SPECIAL))
+    write_tokenizer_json(vocabulary, tmp_path / "tokenizer.json")
+    back = read_path(tmp_path)
+    assert back.types[-2:] == bytes([UNUSED, CONTROL])
+    assert make_tokenizer(back).encode("d") == make_tokenizer(vocabulary).encode("d")
+
+
+@pytest.mark.parametrize("space", [True, False])
+def test_whether_a_space_comes_first_comes_back(tmp_path: Path, space: bool) -> None:
+    vocabulary = replace(SPM, space_first=space, space_after_added=space, strips_first_space=space)
+    write_gguf(tmp_path / "v.gguf", to_gguf_metadata(vocabulary))
+    from_gguf = vocabulary_of(open_checkpoint(tmp_path / "v.gguf"))
+    assert from_gguf is not None
+    write_tokenizer_json(vocabulary, tmp_path / "tokenizer.json")
+    write_sentencepiece(vocabulary, tmp_path / "tokenizer.model")
+    original = make_tokenizer(vocabulary)
+    for back in (from_gguf, read_path(tmp_path / "tokenizer.json"), read_path(tmp_path / "tokenizer.model")):
+        tokenizer = make_tokenizer(back)
+        for line in ("ab", " ab", "  abc", *random_lines(5, 100)):
+            ids = original.encode(line)
+            assert tokenizer.encode(line) == ids, line
+            assert tokenizer.decode(ids) == original.decode(ids), line
+
+
+def test_gguf_names_ids_that_nobody_has() -> None:
+    metadata = to_gguf_metadata(with_tokens(BPE, ("<|reserved|>", UNUSED, None), ("", UNUSED, None)))
+    assert metadata["tokenizer.ggml.tokens"][-2:] == [b"<|reserved|>", b"[PAD260]"]
+    assert list(metadata["tokenizer.ggml.token_type"][-2:]) == [UNUSED, UNUSED]
+
+
+def test_gguf_has_a_type_for_the_unknown_token() -> None:
+    """tokenizer.json knows it only as one of the special tokens."""
+    types = bytes([CONTROL]) + SPM.types[1:]
+    assert list(to_gguf_metadata(replace(SPM, types=types))["tokenizer.ggml.token_type"][:2]) == [UNKNOWN, CONTROL]
 
 
 def test_merges_refuse_equal_scores_and_bare_characters() -> None:

@@ -228,7 +228,7 @@ def _read_char_level(normalizers: list[Fields], pre_tokenizers: list[Fields]) ->
         elif kind == "Replace" and _is_space_replacement(normalizer):
             replaces = True
         else:
-            raise normalizer.fail("type", f"is {kind!r} ; supported are Prepend and Replace that put U+2581")
+            raise normalizer.fail("type", f"is {kind!r}; supported are Prepend and Replace that put U+2581")
     if not pre_tokenizers:
         if not replaces:
             raise normalizers[0].fail("type", "leaves spaces as they are, and there is no pre_tokenizer")

@@ -51,7 +51,7 @@ def config_fields(vocabulary: Vocabulary) -> Fields:
         "unk_token": vocabulary.unk_id,
         "pad_token": vocabulary.pad_id,
     }
-    by_id = {token.token_id: token.text for token in reversed(vocabulary.added)}
+    by_id = {token.token_id: token.text for token in vocabulary.added}
     found: Fields = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "clean_up_tokenization_spaces": False,
