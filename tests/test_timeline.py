@@ -69,6 +69,7 @@ def test_every_token_is_accounted_for(found: Timeline) -> None:
                 assert end == 0
                 continue
             assert share.first == (end or share.n_cached)
+            assert not end or share.n_cached == 0
             assert (share.kind == AGAIN) == (share.first < furthest)
             end = share.first + share.n_tokens
             furthest = max(furthest, end)

@@ -49,7 +49,9 @@ def test_what_ends_early_is_an_error(response: bytes) -> None:
     "response",
     [
         b"SSH-2.0-OpenSSH\r\n\r\n",
+        b"HTTP/1.1 \xb2\xb9\xb9 OK\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\n",
         LENGTH,  # and then more
         b"x" * 70_000,
     ],
@@ -73,6 +75,8 @@ def test_addresses() -> None:
             Address.parse(wrong)
     with pytest.raises(ValueError, match="line break"):
         encode_request(Address("a", 1, "", False), "GET", "/", {"Authorization": "Bearer a\r\nX: y"})
+    with pytest.raises(ValueError, match="holds 'ж', which is not in Latin-1"):
+        encode_request(Address("a", 1, "", False), "GET", "/", {"Authorization": "Bearer ж"})
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -61,6 +61,9 @@ def test_sharegpt(tmp_path: Path, tokenizer: Tokenizer) -> None:
     path.write_text(json.dumps([entry("a", "b"), {"conversations": [{"value": 1}, {"value": "b"}]}]))
     with pytest.raises(ValueError, match="entry 1 has a turn without a text"):
         sharegpt(path, 1, None, 0, None)
+    path.write_text(json.dumps([entry("a", "b"), entry("\ud800", "b")]))
+    with pytest.raises(ValueError, match=r"entry 1 has the lone surrogate U\+D800"):
+        sharegpt(path, 1, None, 0, None)
 
 
 def test_arrivals() -> None:
@@ -73,6 +76,7 @@ def test_arrivals() -> None:
     even = Pace(requests_per_s=50, burstiness=100, seed=1).arrivals(5000)
     gaps = [b - a for a, b in pairwise(even)]
     assert statistics.stdev(gaps) == pytest.approx(statistics.mean(gaps) / 10, rel=0.1)
+    assert Pace(requests_per_s=50, burstiness=1e-300).arrivals(3) == [0.0] * 3
 
 
 def outcome(start: float, first: float, gaps: list[float], n_output: int) -> Outcome:

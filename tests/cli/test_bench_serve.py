@@ -30,7 +30,7 @@ def test_a_server_of_its_own(model: str, tmp_path: Path) -> None:
     args = ["-m", model, "--threads", "1", "--num-prompts", "8", "--input-len", "5:9", "--output-len", "3:6"]
     files = ["--output-json", str(tmp_path / "all.json"), "--plot", str(tmp_path / "latency.png")]
     limits = ["--max-concurrency", "2", "--goodput", "ttft:60000,tpot:60000"]
-    done = run(*args, *files, *limits, "--json")
+    done = run(*args, *files, *limits, "--json", env={"http_proxy": "http://127.0.0.1:9", "no_proxy": ""})
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
     assert (summary["completed"], summary["failed"], summary["errors"]) == (8, 0, {})
@@ -68,7 +68,7 @@ class Handler(BaseHTTPRequestHandler):
             lines = [f"data: {json.dumps(each)}\n\n" for each in (event, event, event, last)]
             self.reply(200, "".join([*lines, "data: [DONE]\n\n"]).encode())
         else:
-            self.reply(503, b'{"error": {"message": "come [again]"}}')
+            self.reply(503, b'{"error": {"message": "come [again]\\u001b[2J"}}')
 
     def reply(self, status: int, body: bytes) -> None:
         self.send_response(status)
@@ -95,7 +95,7 @@ def test_failures_are_counted_and_named(theirs: str) -> None:
     assert done.returncode == 0, done.stderr
     table = {" ".join(words[:-1]): words[-1] for line in done.stdout.splitlines() if (words := line.split())}
     assert (table["requests answered"], table["requests failed"]) == ("4", "5")
-    assert "failed 5 times: HTTP 503: come [again]" in done.stdout
+    assert "failed 5 times: HTTP 503: come [again]\\x1b[2J" in done.stdout
     assert "the server does not count tokens" in done.stdout
     assert table["tokens in, out 16,"] == "12"
     first = Handler.asked[1]
@@ -110,7 +110,7 @@ def test_nothing_answered_is_a_failure(theirs: str) -> None:
         "--base-url", theirs, "--model", "x", "--num-warmups", "0", "--num-prompts", "2", "--no-stream", "--json"
     )
     assert done.returncode == 1
-    assert json.loads(done.stdout)["errors"] == {"HTTP 503: come [again]": 1} | {
+    assert json.loads(done.stdout)["errors"] == {"HTTP 503: come [again]\x1b[2J": 1} | {
         name: 1 for name in json.loads(done.stdout)["errors"] if "is no JSON object" in name
     }
 
@@ -131,6 +131,10 @@ def test_nothing_answered_is_a_failure(theirs: str) -> None:
         (["--request-rate", "0"], "'0' is neither a number over 0 nor inf"),
         (["--metric-percentiles", "101"], "101 is not from 0 to 100"),
         (["--extra-body", "[]"], "'[]' is no JSON object"),
+        (["--burstiness", "nan"], "'nan' is no finite number"),
+        (["--temperature", "inf"], "'inf' is no finite number"),
+        (["--seed", "-1"], "-1 is not in the range"),
+        (["--base-url", "http://127.0.0.1:9", "--api-key", "ж"], "holds 'ж', which is not in Latin-1"),
         (["--base-url", "http://a", "--plot", "x.gif"], "must end in .png"),
         (["--base-url", "http://a", "--dataset", "nowhere.json"], "nowhere.json"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -127,7 +128,7 @@ def test_pull_list_show_use_and_rm(machine: Machine, hub: FakeHub, files: dict[s
         assert len(json.loads(report)["output_ids"]) == 3
     assert len(hub.asked) == asked
 
-    assert machine.told("rm", NAME).startswith(f"removed {NAME}:F32 (")
+    assert machine.told("rm", NAME, f"{NAME}:F32").startswith(f"removed {NAME}:F32 (")
     assert machine.stored() == []
     assert not path.exists()
     assert not [p for p in (machine.home / "hub").rglob("*") if p.is_file() and "tiny" in str(p)]
@@ -307,7 +308,20 @@ def test_gated_models_want_a_token_which_only_the_hub_sees(machine: Machine, hub
     assert {asked.token for asked in hub.asked if asked.path.startswith("/cdn")} == {None}
 
 
-def test_a_full_disk_is_told_before_anything_comes(machine: Machine, hub: FakeHub, tmp_path: Path) -> None:
+def beginning(machine: Machine, content: bytes) -> Path:
+    """Where a download of `content` that broke off has left what had come."""
+    blobs = machine.home / "hub" / "models--mill--tiny-GGUF" / "blobs"
+    blobs.mkdir(parents=True, exist_ok=True)
+    return blobs / f"{hashlib.sha256(content).hexdigest()}.incomplete"
+
+
+def test_more_than_there_is_to_come_is_begun_anew(machine: Machine, files: dict[str, bytes]) -> None:
+    content = files["tiny-F32.gguf"]
+    beginning(machine, content).write_bytes(content + b"more")
+    assert Path(machine.told("pull", NAME).split(" at ")[1].strip()).read_bytes() == content
+
+
+def test_a_full_disk_is_told_before_anything_comes(machine: Machine, hub: FakeHub, files: dict[str, bytes]) -> None:
     """With the library's own view of a disk that is nearly full."""
     code = "import shutil, collections; d = collections.namedtuple('d', 'total used free')(1, 1, 1000)\n"
     code += "shutil.disk_usage = lambda _: d\nfrom gristmill.cli.main import main; main()"
@@ -316,3 +330,5 @@ def test_a_full_disk_is_told_before_anything_comes(machine: Machine, hub: FakeHu
     assert done.returncode == 1
     assert "are to come, and 1000 are free" in done.stderr
     assert not hub.downloads()
+    beginning(machine, files["tiny-F32.gguf"]).write_bytes(files["tiny-F32.gguf"][:-1000])
+    assert subprocess.run(command, capture_output=True, env=machine.env).returncode == 0

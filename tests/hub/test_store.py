@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gristmill.hub.names import HubName
+from gristmill.hub.names import HubError, HubName
 from gristmill.hub.store import all_models, find, remove, set_main
 
 REPO = "org/name"
@@ -37,6 +37,15 @@ def test_what_main_was_counts_and_then_the_latest(folder: Path) -> None:
     set_main(REPO, "ccc")
     assert find(HubName(REPO)).path.read_text() == "of ccc"
     assert [stored.revision for stored in all_models()] == ["ccc"]
+    (folder / "refs" / "main").write_bytes(b"\xff")
+    assert find(HubName(REPO)).path.read_text() == "of bbb"
+
+
+def test_the_last_of_its_files_says_when_a_model_came(folder: Path) -> None:
+    for seconds, part in enumerate(("m-00001-of-00002.gguf", "m-00002-of-00002.gguf"), 1):
+        put(folder, "aaa", part, part)
+        os.utime(folder / "blobs" / part, (seconds, seconds))
+    assert find(HubName(REPO)).pulled == 2
 
 
 def test_bytes_that_another_model_needs_stay(folder: Path) -> None:
@@ -45,6 +54,8 @@ def test_bytes_that_another_model_needs_stay(folder: Path) -> None:
     put(folder, "aaa", "m-Q2_K.gguf", "other")
     assert remove(find(HubName(REPO, "Q8_0"))) == 0
     assert find(HubName(REPO, "Q4_0")).path.read_text() == "same"
+    with pytest.raises(HubError, match=r"choose one: org/name:QUANT of Q2_K, Q4_0$"):
+        find(HubName(REPO))
     assert remove(find(HubName(REPO, "Q4_0"))) == len("same")
     assert [blob.name for blob in (folder / "blobs").iterdir()] == ["other"]
     assert remove(find(HubName(REPO))) == len("other")

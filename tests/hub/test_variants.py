@@ -71,6 +71,7 @@ def test_a_path_is_no_name(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("model-fp16.gguf", "FP16"),
         ("Q4_0/model.gguf", "Q4_0"),
         ("model-Q4_0_4_8.gguf", "Q4_0_4_8"),
+        ("model-qat-q4_0-unquantized-BF16.gguf", "BF16"),
         ("my-model.gguf", "my-model"),
     ],
 )
@@ -103,6 +104,9 @@ def test_a_safetensors_folder_is_what_is_needed_and_never_a_pickle() -> None:
     index = "model.safetensors.index.json"
     [sharded] = variants(["config.json", index, *shards, *others, "chat_template.jinja"])
     assert sharded.files == ("chat_template.jinja", "config.json", index, *shards)
+    template = "additional_chat_templates/tool_use.jinja"
+    [templated] = variants([*FOLDER, template, "docs/other.jinja"])
+    assert set(templated.files) == {*FOLDER, template}
     assert variants(["config.json", index, shards[0]]) == []
     assert variants(["model.safetensors"]) == []
     assert variants(["adapter_model.safetensors", "config.json"]) == []

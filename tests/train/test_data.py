@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import small_run
 
 from gristmill.tokenizer.files import load_path
-from gristmill.train.data import Shards, Windows, open_shards, prepare, validation
+from gristmill.train.data import Shards, Windows, open_shards, prepare, separator_id, validation
 from gristmill.train.sources import cut, documents, download, find_files
 
 TEXTS = ["Once upon a time.", "The mill turned.\n\nIt stopped.", "Grain!", "ä ö ü €"] * 5
@@ -97,7 +100,11 @@ def test_shards_are_written_once_and_again_when_something_changed(tmp_path: Path
     assert shards_of(tmp_path, [path]) == first == open_shards(first.folder)
     assert (first.folder / first.files[0]).stat().st_mtime_ns == stamp
     path.write_text("another text that is longer than one window")
-    assert shards_of(tmp_path, [path]).key != first.key
+    second = shards_of(tmp_path, [path])
+    assert second.key != first.key
+    path.write_text("another text that is longer than two window")
+    os.utime(path, ns=(stamp, stamp))
+    assert shards_of(tmp_path, [path]).key != second.key
 
 
 def test_shards_are_of_one_tokenizer_and_one_way_to_cut(tmp_path: Path) -> None:
@@ -158,6 +165,32 @@ def test_documents_that_are_held_out_are_whole(tmp_path: Path) -> None:
     assert abs(shards.n_val[0] / len(ids) - 0.2) < 0.03
 
 
+def test_a_long_document_is_held_out_in_part(tmp_path: Path) -> None:
+    path = tmp_path / "text.txt"
+    path.write_text("a" * 500 + "<|endoftext|>" + "b" * 10)
+    shards = shards_of(tmp_path, [path])
+    assert shards.n_train == (int(len(ids_of(shards)) * 0.8),)
+
+
+def test_what_is_validated_on_is_spread_over_all_that_is_held_out(tmp_path: Path) -> None:
+    shards = shards_of(tmp_path, [small_run.write_text(tmp_path)])
+    every = validation(shards, 16, 1000)
+    n = len(every)
+    assert n > 6
+    np.testing.assert_array_equal(validation(shards, 16, 3), every[[0, n // 3, 2 * n // 3]])
+
+
+def test_what_stands_between_documents() -> None:
+    def between(**ids: object) -> int:
+        tokenizer: Any = SimpleNamespace(**ids)
+        return separator_id(tokenizer, Path("a.json"))
+
+    assert between(bos_id=0, eos_ids=(2,)) == 0
+    assert between(bos_id=None, eos_ids=(2, 3)) == 2
+    with pytest.raises(ValueError, match=r"a\.json: has neither BOS nor EOS"):
+        between(bos_id=None, eos_ids=())
+
+
 @pytest.mark.parametrize(
     ("name", "content", "error"),
     [
@@ -165,6 +198,9 @@ def test_documents_that_are_held_out_are_whole(tmp_path: Path) -> None:
         ("a.jsonl", "{text\n", "is not JSON"),
         ("a.json", '{"story": "x"}', "must be a list"),
         ("a.json", '[{"story": 3}]', "entry 0: has no text"),
+        ("a.json", "[" * 100_000, "is not JSON"),
+        ("a.jsonl", '{"text": ' + "[" * 100_000, "is not JSON"),
+        ("a.jsonl", '{"text": "\\ud800"}', "has the lone surrogate"),
         ("a.txt", b"abc\xff", "byte 3 is 0xff, not UTF-8"),
     ],
 )
@@ -173,6 +209,13 @@ def test_bad_texts_are_named(tmp_path: Path, name: str, content: str | bytes, er
     with pytest.raises(ValueError, match=error) as found:
         shards_of(tmp_path, [tmp_path / name])
     assert name in str(found.value)
+
+
+def test_a_byte_that_is_no_utf_8_is_told_by_its_place_in_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"line\n" * 100 + b"\xff\n" + b"line\n" * 100)
+    with pytest.raises(ValueError, match="byte 500 is 0xff"):
+        [list(documents(span, "")) for group in cut([path], "", 200) for span in group]
 
 
 def test_too_little_text_says_what_to_do(tmp_path: Path) -> None:
@@ -189,6 +232,10 @@ def test_damaged_shards_are_refused(tmp_path: Path) -> None:
         file.write(b"xx")
     with pytest.raises(ValueError, match="other sizes"):
         open_shards(shards.folder)
+    for content in (b"", b"[]", b"\xff", b"[" * 100_000):
+        (shards.folder / "index.json").write_bytes(content)
+        with pytest.raises(ValueError, match=r"index\.json: no sound index"):
+            open_shards(shards.folder)
 
 
 def test_folders_and_files_that_are_not_there(tmp_path: Path) -> None:

@@ -209,11 +209,13 @@ def test_an_interrupted_save_leaves_the_one_before(done: Path, tmp_path: Path, m
     assert resume(folder, {}, None, None, ALONE).state.step == 12
 
 
-def test_a_crash_between_the_two_renames_loses_nothing(done: Path, tmp_path: Path) -> None:
+def test_a_crash_between_the_two_renames_loses_nothing(given: Path, done: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     shutil.copytree(done, folder)
     (folder / "last").rename(folder / ".last.old")
     assert resume(folder, {}, None, None, ALONE).state.step == 12
+    with pytest.raises(ValueError, match="holds a run already"):
+        new(given, folder, small_run.SETTINGS)
 
 
 def test_what_is_refused(given: Path, done: Path, tmp_path: Path) -> None:

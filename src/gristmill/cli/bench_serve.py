@@ -23,9 +23,10 @@ from gristmill.bench.serving.models import only_model
 from gristmill.bench.serving.prompts import Prompt, Span, sharegpt, synthetic
 from gristmill.bench.serving.report import detail, summarize
 from gristmill.cli import options
-from gristmill.cli.bench_serve_options import Bounds, JsonObject, Percentiles, Rate, SpanType
+from gristmill.cli.bench_serve_options import Bounds, FiniteRange, JsonObject, Percentiles, Rate, SpanType
 from gristmill.cli.bench_serve_own import own_server
 from gristmill.cli.bench_serve_table import print_summary
+from gristmill.cli.chat_screen import printable
 from gristmill.cli.writable import check_file
 from gristmill.serve.giving_way import giving_way
 from gristmill.tokenizer.interface import Tokenizer
@@ -71,16 +72,16 @@ class _Asked:
 @options.option("--input-len", type=SpanType(), default="512", help="tokens of random prompts; LOW:HIGH draws evenly")
 @options.option("--output-len", type=SpanType(), help="tokens to answer, likewise [default: 128; with --dataset: its]")
 @options.option("--ignore-eos/--no-ignore-eos", default=None, help="answer to the full length [default: no --dataset]")
-@options.option("--temperature", type=click.FloatRange(0), default=0.0, help="of every request")
+@options.option("--temperature", type=FiniteRange(0), default=0.0, help="of every request")
 @options.option("--extra-body", type=JsonObject(), default="{}", help="more fields of every request")
 @options.option("--stream/--no-stream", default=True, help="without streams there is no time to first token")
 @options.option("--request-rate", type=Rate(), default="inf", help="requests a second; inf sends all at once")
 @options.option(
-    "--burstiness", type=click.FloatRange(0, min_open=True), default=1.0, help="1 is Poisson, less burstier"
+    "--burstiness", type=FiniteRange(0, 1e6, min_open=True), default=1.0, help="1 is Poisson, less burstier"
 )
 @options.option("--max-concurrency", type=click.IntRange(1, 100_000), help="requests that are open at once")
-@options.option("--request-timeout", type=click.FloatRange(0, min_open=True), default=3600.0, help="seconds for one")
-@options.option("--seed", type=int, default=0, help="of prompts, lengths and times")
+@options.option("--request-timeout", type=FiniteRange(0, min_open=True), default=3600.0, help="seconds for one")
+@options.option("--seed", type=click.IntRange(0), default=0, help="of prompts, lengths and times")
 @options.option("--goodput", type=Bounds(), help="count the requests within bounds: ttft:1000,tpot:50,e2el:9000 (ms)")
 @options.option("--metric-percentiles", type=Percentiles(), default="50,90,99", help="which are shown")
 @options.option(
@@ -235,7 +236,9 @@ def _warm_up(target: Target, prompts: list[Prompt]) -> None:
     if prompts:
         first = asyncio.run(run(target, prompts, Pace(timeout_s=600.0))).outcomes[0]
         if first.error is not None:
-            raise ValueError(f"{target.address.name}{target.path}: the first warm-up request failed: {first.error}")
+            raise ValueError(
+                f"{target.address.name}{target.path}: the first warm-up request failed: {printable(first.error)}"
+            )
 
 
 @contextmanager

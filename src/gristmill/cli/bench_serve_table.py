@@ -9,6 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from gristmill.bench.serving.report import METRICS, TITLES
+from gristmill.cli.chat_screen import printable
 
 _BUSY = 0.85
 
@@ -19,7 +20,7 @@ def print_summary(summary: dict[str, Any], percentiles: tuple[float, ...]) -> No
     if summary["completed"]:
         console.print(_latencies(summary, percentiles))
     for error, count in summary["errors"].items():
-        console.print(f"failed {count} times: {escape(error)}", soft_wrap=True)
+        console.print(f"failed {count} times: {escape(printable(error))}", soft_wrap=True)
     if summary["completed"] and not summary["tokens_counted_by_server"]:
         console.print("the server does not count tokens: an answer's are its events with text", soft_wrap=True)
     if summary["client_cpu_share"] > _BUSY:

@@ -19,5 +19,5 @@ Examples:
 @click.argument("names", metavar="ORG/NAME[:QUANT]...", nargs=-1, required=True)
 def rm(names: tuple[str, ...]) -> None:
     """Remove models from the store, which is the Hugging Face hub's cache: for other programs they are gone as well."""
-    for stored in [find(parse_name(name)) for name in names]:
+    for stored in dict.fromkeys(find(parse_name(name)) for name in names):
         click.echo(f"removed {stored.name} ({size(remove(stored))})")

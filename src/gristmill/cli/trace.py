@@ -17,7 +17,7 @@ from gristmill.cli.trace_tables import Names, print_timeline, print_view, timeli
 from gristmill.cli.writable import check_file
 from gristmill.formats.open import open_checkpoint
 from gristmill.hub.store import locate
-from gristmill.kv.cache import KvPlan, check_type, plan, windows_of
+from gristmill.kv.cache import KvPlan, block_bytes, check_type, plan, windows_of
 from gristmill.llm import pick_backend, spare_memory
 from gristmill.models.decoder import Decoder
 from gristmill.ops.interface import STEP_TOKENS, Ops
@@ -140,6 +140,10 @@ def trace(
     For one token (--position): the norms of its residual stream, the experts that computed it, how it looked back at
     the others, and what each layer would predict. With --timeline instead: how the scheduler runs several prompts.
     """
+    if timeline:
+        options.refuse_given(("position", "layer", "head", "top"), "is not for a --timeline: leave one of them out")
+    else:
+        options.refuse_given(("slots", "step_tokens", "blocks"), "is for a --timeline: give that too")
     if prompts and prompt_ids:
         raise click.UsageError("give --prompt or --prompt-ids, not both")
     if not timeline and len(prompts) + len(prompt_ids) > 1:
@@ -212,6 +216,12 @@ def _plan(
     if blocks is None:
         return plan(ops, decoder.config, kv_type, context, slots, step_tokens, spare_memory(0))
     windows = windows_of(decoder.config)
+    n_bytes, room = blocks * sum(block_bytes(ops, decoder.config, kv_type, w) for w in windows), spare_memory(0)
+    if n_bytes > room:
+        raise ValueError(
+            f"--blocks {blocks} take {n_bytes / 2**20:.0f} MiB as {kv_type}, and {room / 2**20:.0f} MiB may be used:"
+            " give fewer"
+        )
     return KvPlan(windows, (blocks,) * len(windows), 0)
 
 

@@ -145,7 +145,7 @@ def set_main(repo: str, revision: str) -> None:
 def _snapshots(folder: Path) -> list[Path]:
     """Folders of revisions: first what `main` was when something was pulled last, then the latest."""
     main = ""
-    with suppress(OSError):
+    with suppress(OSError, ValueError):
         main = (folder / "refs" / "main").read_text().strip()
     found = [path for path in (folder / "snapshots").glob("*") if path.is_dir()]
     return sorted(found, key=lambda path: (path.name == main, path.stat().st_mtime), reverse=True)

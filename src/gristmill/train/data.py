@@ -89,7 +89,7 @@ def open_shards(folder: Path) -> Shards:
         sizes = [(folder / name).stat().st_size for name in files]
         if sizes != [width * (a + b) for a, b in zip(n_train, n_val, strict=True)]:
             raise ValueError("the files have other sizes")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"{index}: no sound index of shards ({error}); delete {folder} to tokenize again") from None
     return shards
 
@@ -193,7 +193,10 @@ def _write_shard(
     starts, n = list[int](), 0
     for span in spans:
         for document in documents(span, separator):
-            ids = np.array([bos, *vocabulary.encode(document, add_special=False)], dtype)
+            try:
+                ids = np.array([bos, *vocabulary.encode(document, add_special=False)], dtype)
+            except ValueError as error:
+                raise ValueError(f"{span.path}: {error}") from None
             parts.append(ids)
             starts.append(n)
             n += len(ids)

@@ -42,7 +42,7 @@ def begin(
 
     ValueError where the folder has a run already, or the shape has no room for the vocabulary.
     """
-    if (folder / LAST).exists():
+    if (folder / LAST).exists() or (folder / f".{LAST}.old").exists():
         raise ValueError(f"--out {folder} holds a run already: go on with it by --resume, or choose another folder")
     tokenizer = find_tokenizer(tokenizer)
     vocabulary = load_path(tokenizer)

@@ -132,7 +132,7 @@ def _next_line(file: Any, at: int, size: int) -> int:
 def _stories(text: str, path: Path) -> Iterator[str]:
     try:
         stories = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: is not JSON ({error}); JSON lines must be named .jsonl") from None
     if not isinstance(stories, list):
         raise ValueError(f"{path}: is a JSON {type(stories).__name__}, must be a list of objects with a `story`")
@@ -143,7 +143,7 @@ def _stories(text: str, path: Path) -> Iterator[str]:
 def _field(line: str, path: Path, name: str, where: str) -> str:
     try:
         value = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: {where}: is not JSON ({error}); each line must be an object with `text`") from None
     return _text_of(value, path, name, where)
 

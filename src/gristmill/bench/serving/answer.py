@@ -67,6 +67,12 @@ class Answer:
     def _read(self, event: dict[str, Any], now: float) -> None:
         if event.get("error"):
             raise AnswerError(_said(event))
+        try:
+            self._note(event, now)
+        except (AttributeError, TypeError):
+            raise AnswerError(f"the server sent {str(event)[:60]!r}, which is no part of an answer") from None
+
+    def _note(self, event: dict[str, Any], now: float) -> None:
         has_text = False
         for choice in event.get("choices") or ():
             delta = choice.get("delta") or choice.get("message") or choice
@@ -77,7 +83,10 @@ class Answer:
         if has_text:
             self.times.append(now)
         if usage := event.get("usage"):
-            self.n_input, self.n_output = usage.get("prompt_tokens"), usage.get("completion_tokens")
+            counts = usage.get("prompt_tokens"), usage.get("completion_tokens")
+            if not all(count is None or isinstance(count, int) for count in counts):
+                raise TypeError
+            self.n_input, self.n_output = counts
 
 
 def _json(data: bytes) -> dict[str, Any]:

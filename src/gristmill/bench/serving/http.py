@@ -54,12 +54,15 @@ class Address:
 
 
 def encode_request(address: Address, method: str, path: str, headers: Mapping[str, str], body: bytes = b"") -> bytes:
-    """ValueError for a header that would not be one line."""
+    """ValueError for a header that would not be one line, or has characters that none can have."""
     lines = [f"{method} {path} HTTP/1.1", f"Host: {address.name}", f"Content-Length: {len(body)}"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     if any("\r" in line or "\n" in line for line in lines):
         raise ValueError("a header holds a line break")
-    return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body
+    try:
+        return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body
+    except UnicodeEncodeError as error:
+        raise ValueError(f"a header or path holds {error.object[error.start]!r}, which is not in Latin-1") from None
 
 
 class ResponseReader:
@@ -104,7 +107,7 @@ class ResponseReader:
             return False
         first, *lines = head.decode("latin-1").split("\r\n")
         version, _, status = first.partition(" ")
-        if not version.startswith("HTTP/1.") or not status[:3].isdigit():
+        if not version.startswith("HTTP/1.") or not status[:3].isdecimal():
             raise HttpError(f"{first!r:.60} is no HTTP response")
         self._held = rest
         if status.startswith("1"):  # 100 Continue and its like, before the response itself
@@ -113,7 +116,7 @@ class ResponseReader:
         self.status = int(status[:3])
         self._chunked = headers.get("transfer-encoding", "").endswith("chunked")
         length = headers.get("content-length", "")
-        if not self._chunked and length.isdigit():
+        if not self._chunked and length.isdecimal():
             self._left = int(length)
             self.done = self._left == 0
         stated = headers.get("connection", "keep-alive" if version == "HTTP/1.1" else "close")
@@ -149,7 +152,9 @@ class ResponseReader:
         try:
             size = int(line.partition(b";")[0], 16)
         except ValueError:
-            raise HttpError(f"{line[:20]!r} is no size of a chunk") from None
+            size = -1
+        if size < 0:
+            raise HttpError(f"{line[:20]!r} is no size of a chunk")
         self._in_trailer = size == 0
         self._left = size + 2 if size else 0
 

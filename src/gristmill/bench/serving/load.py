@@ -58,7 +58,8 @@ class Pace:
             return [0.0] * n
         gaps = np.random.default_rng(self.seed).gamma(self.burstiness, 1.0, n)
         times = np.cumsum(gaps)
-        return [float(t) for t in times * (n / self.requests_per_s / times[-1])]
+        stretch = n / self.requests_per_s / times[-1] if times[-1] else 0.0  # of gaps too short for a number: at once
+        return [float(t) for t in times * stretch]
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ async def only_model(address: Address, path: str, headers: Mapping[str, str]) ->
         raise ValueError(f"{where}: HTTP {status}: {body.decode(errors='replace').strip()[:200]}")
     try:
         names = [model["id"] for model in json.loads(body)["data"]]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise ValueError(f"{where}: answers {bytes(body[:80])!r}, which is no list of models") from None
     if len(names) != 1:
         raise ValueError(f"{where}: has {', '.join(map(str, names[:20])) or 'no models'}: choose one with --model NAME")

@@ -131,6 +131,11 @@ def _two_turns(path: Path, index: int, entry: Any) -> tuple[str, str] | None:
     asked, answered = texts
     if not isinstance(asked, str) or not isinstance(answered, str):
         raise ValueError(f"{path}: entry {index} has a turn without a text `value` (or `content`)")
+    try:
+        (asked + answered).encode()
+    except UnicodeEncodeError as error:  # JSON can spell what is no text
+        code_point = ord(error.object[error.start])
+        raise ValueError(f"{path}: entry {index} has the lone surrogate U+{code_point:04X}, which is no text") from None
     return asked, answered
 
 
