@@ -52,7 +52,8 @@ sanitize: $(VENV)/.tested-with
 	$(call own_environment,$(SANITIZED),-C cmake.build-type=RelWithDebInfo -C cmake.define.GRISTMILL_SANITIZE=ON)
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" \
 	  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
-	  $(SANITIZED)/venv/bin/python -m pytest $(SANITIZED_TESTS)
+	  $(SANITIZED)/venv/bin/python -m pytest $(SANITIZED_TESTS) \
+	  --deselect tests/ops/test_memory.py::test_memory_of_weights_goes_with_them  # freed memory waits in quarantine
 
 EMULATED := build/emulate-amx
 
