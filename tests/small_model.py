@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import tokenizers
 
 DIM, HIDDEN, LAYERS, HEADS, KV_HEADS, VOCAB, CONTEXT = 32, 64, 2, 4, 2, 259, 128
 
@@ -33,6 +35,18 @@ def write_tokenizer(path: Path) -> Path:
         file.write(struct.pack("<i", max(map(len, pieces))))
         for piece in pieces:
             file.write(struct.pack("<fi", 0.0, len(piece)) + piece)
+    return path
+
+
+def write_bytes(path: Path, special: Sequence[str] = ()) -> Path:
+    """A tokenizer.json of single bytes, with special tokens after them."""
+    byte_level = tokenizers.pre_tokenizers.ByteLevel
+    tokens = {token: i for i, token in enumerate(sorted(byte_level.alphabet()))}
+    made = tokenizers.Tokenizer(tokenizers.models.BPE(tokens, []))
+    made.pre_tokenizer = byte_level(add_prefix_space=False)
+    made.decoder = tokenizers.decoders.ByteLevel()
+    made.add_special_tokens(list(special))
+    made.save(str(path))
     return path
 
 

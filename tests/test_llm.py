@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 import small_model
-import tokenizers
 
 from gristmill import LLM, SamplingParams
 from gristmill.bundled import STORY_MODEL
@@ -297,7 +296,7 @@ def test_half_a_character_ends_an_answer_as_such(llm: LLM) -> None:
 def test_ids_that_the_vocabulary_lacks_have_no_text(tmp_path: Path) -> None:
     """Models may have rows for more tokens than their vocabulary has."""
     wide = small_model.write_model(tmp_path / "wide.bin", vocab=300)
-    with LLM(wide, threads=1, tokenizer=write_bytes(tmp_path / "bytes.json")) as llm:
+    with LLM(wide, threads=1, tokenizer=small_model.write_bytes(tmp_path / "bytes.json")) as llm:
         lacking = llm.tokenizer.vocab_size
         assert lacking < llm.config.vocab_size
         for stop in ((), ("no such text",)):
@@ -314,7 +313,7 @@ def test_a_vocabulary_that_is_larger_than_the_models_is_refused(tmp_path: Path) 
     with pytest.raises(ValueError, match=r"tokenizer\.bin: has more tokens than the model's 200"):
         LLM(small, threads=1, tokenizer=small_model.write_tokenizer(tmp_path / "tokenizer.bin"))
     with pytest.raises(ValueError, match=r"bytes\.json: has 256 tokens, and the model 200"):
-        LLM(small, threads=1, tokenizer=write_bytes(tmp_path / "bytes.json"))
+        LLM(small, threads=1, tokenizer=small_model.write_bytes(tmp_path / "bytes.json"))
     as_large = small_model.write_model(tmp_path / "as_large.bin", vocab=256)
     assert LLM(as_large, threads=1, tokenizer=tmp_path / "bytes.json").tokenizer.vocab_size == 256
 
@@ -330,17 +329,6 @@ def test_a_stream_is_of_one_answer(llm: LLM) -> None:
     for params in (SamplingParams(n=2), SamplingParams(prompt_logprobs=0)):
         with pytest.raises(ValueError, match="a stream has one answer and no prompt_logprobs"):
             next(llm.stream("a", params))
-
-
-def write_bytes(path: Path) -> Path:
-    """A vocabulary of single bytes."""
-    byte_level = tokenizers.pre_tokenizers.ByteLevel
-    tokens = {token: i for i, token in enumerate(sorted(byte_level.alphabet()))}
-    made = tokenizers.Tokenizer(tokenizers.models.BPE(tokens, []))
-    made.pre_tokenizer = byte_level(add_prefix_space=False)
-    made.decoder = tokenizers.decoders.ByteLevel()
-    made.save(str(path))
-    return path
 
 
 FORKED = """

@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 import small_model
-import tokenizers
 from click.testing import CliRunner, Result
 from parity.data import shared_data
 
@@ -118,15 +117,9 @@ def test_whoever_asks_for_a_text_or_for_a_template_gets_it(model: Path, template
 
 def test_a_template_that_the_vocabulary_only_suggests(tmp_path: Path) -> None:
     """Of llama2.c's files, which mostly tell stories, it is used where it is asked for."""
-    byte_level = tokenizers.pre_tokenizers.ByteLevel
-    tokens = {token: i for i, token in enumerate(sorted(byte_level.alphabet()))}
-    vocabulary = tokenizers.Tokenizer(tokenizers.models.BPE(tokens, []))
-    vocabulary.pre_tokenizer = byte_level(add_prefix_space=False)
-    vocabulary.decoder = tokenizers.decoders.ByteLevel()
-    vocabulary.add_special_tokens(["<|im_start|>", "<|im_end|>"])
-    vocabulary.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = small_model.write_bytes(tmp_path / "tokenizer.json", ["<|im_start|>", "<|im_end|>"])
     model = small_model.write_model(tmp_path / "alone.bin", CONTEXT)
-    given = ("--tokenizer", str(tmp_path / "tokenizer.json"))
+    given = ("--tokenizer", str(tokenizer))
     told = greedy(model, *given, lines="Once\n/tokens\n")
     assert (
         "What you write is a text that the model continues. For answers in the form of ChatML: --no-plain"

@@ -57,7 +57,7 @@ def _naming(stream: io.TextIOWrapper[Any]) -> io.TextIOWrapper[Any]:
     return io.TextIOWrapper(
         io.BufferedWriter(_Stdout(stream.fileno(), "w", closefd=False)),
         stream.encoding,
-        "backslashreplace" if stream.errors == "strict" else stream.errors,
+        "backslashreplace" if stream.errors in ("strict", "surrogateescape") else stream.errors,
         line_buffering=stream.line_buffering,
         write_through=stream.write_through,
     )
