@@ -404,7 +404,7 @@ def test_thoughts_are_kept_apart(model: Path, tmp_path: Path) -> None:
 
 def test_a_home_that_nobody_knows_is_a_name_as_any_other(model: Path) -> None:
     done = greedy(model, lines="Hello\n/save ~nobody-of-this-name/talk.json\n/tokens\n")
-    assert "No such file or directory" in done.stderr
+    assert "~nobody-of-this-name is not there; make it first" in done.stderr
     assert done.stdout.count("answer, 12 tokens") == 1  # the chat goes on
     assert done.exit_code == 1
 

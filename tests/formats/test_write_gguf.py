@@ -195,6 +195,25 @@ def test_a_folder_does_too(tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.parametrize(("make", "call"), [(new_file, "open"), (new_folder, "mkdir")])
+def test_a_signal_between_what_is_made_and_its_block_leaves_nothing(
+    make: Any, call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = getattr(Path, call)
+
+    def made_and_ended(path: Path, *args: Any) -> None:
+        if opened := made(path, *args):
+            opened.close()
+        monkeypatch.undo()
+        assert path.exists()
+        raise SystemExit(143)
+
+    monkeypatch.setattr(Path, call, made_and_ended)
+    with pytest.raises(SystemExit), make(tmp_path / "a", 1):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("make", [new_file, new_folder])
 def test_all_of_it_is_on_the_disk_before_it_has_its_name(
     make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -248,16 +267,6 @@ def test_two_writers_of_one_name_do_not_know_of_each_other(make: Any, tmp_path: 
     first.__exit__(None, None, None)
     assert (path / "x" if path.is_dir() else path).read_text() == "one"
     assert [entry.name for entry in tmp_path.iterdir()] == ["a"]
-
-
-def test_what_another_left_is_not_taken_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.urandom", lambda n: bytes(n))
-    for make, name in ((new_file, "a"), (new_folder, "b")):
-        part = tmp_path / f".{name}.0000000000000000.part"
-        part.mkdir() if make is new_folder else part.write_bytes(b"another's")
-        with pytest.raises(WriteError, match=f"{name}: cannot be written: File exists"), make(tmp_path / name, 3):
-            pass
-        assert part.exists()
 
 
 def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from gristmill.formats.write_file import new_file
 from gristmill.types import SamplingParams
 
 MAX_FILE_BYTES: Final = 64 << 20
@@ -129,16 +128,9 @@ def save(path: Path, conversation: Conversation, model: str) -> None:
     }
     text = json.dumps(content, ensure_ascii=False, indent=1) + "\n"
     assert text.startswith(_HEAD)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    data = text.encode()
+    with new_file(path, len(data)) as file:
+        file.write(data)
 
 
 def load(path: Path) -> Conversation:

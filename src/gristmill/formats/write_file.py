@@ -27,9 +27,8 @@ def new_file(path: Path, n_bytes: int) -> Iterator[BinaryIO]:
     _check_space(path, place, n_bytes)
     part = _part_of(place)
     with _named_errors(path, part):
-        file = part.open("xb")
-        try:
-            with file:
+        try:  # a signal may come between the file and the next line
+            with part.open("xb") as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
@@ -48,8 +47,8 @@ def new_folder(path: Path, n_bytes: int) -> Iterator[Path]:
     _check_space(path, place, n_bytes)
     part = _part_of(place)
     with _named_errors(path, part):
-        part.mkdir()
         try:
+            part.mkdir()
             yield part
             for file in sorted(part.rglob("*")):
                 _sync_folder(file)
