@@ -674,8 +674,9 @@ template <class T, int Accumulators, class Visit>
 GRISTMILL_INLINE void each_blocked_tile(int n, Visit& visit) {
   int column = 0;
   if constexpr (T::kDear && kWideColumns > 0)
-    for (; n - column >= kWideColumns; column += kWideColumns)
-      each_panel<Accumulators, kWideColumns, kGroup>(kGroup, column, visit);
+    if (kStreamsWait == Wait::Nowhere)
+      for (; n - column >= kWideColumns; column += kWideColumns)
+        each_panel<Accumulators, kWideColumns, kGroup>(kGroup, column, visit);
   // Types of scales of scales have a second sum of each output, for which these leave no registers.
   if constexpr (kManyColumns > 0 && T::kShared == 1 && Accumulators == kManyTile) {
     static_assert(2 * kManyColumns % kTileColumns == 0);

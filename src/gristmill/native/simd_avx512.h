@@ -141,7 +141,7 @@ inline F f_odd_bf16(const uint16_t* p) {
 constexpr const char* kIsa = "avx512bf16";
 constexpr bool kBf16Dot = true;
 constexpr int kManyTile = 8;  // kIntTile where a group meets many tiles; so are AMD's cores fastest
-constexpr int kWideColumns = 8;  // of a tile where taking quants apart is dear: so many share it
+constexpr int kWideColumns = 8;  // of a tile where taking quants apart is dear and streams wait nowhere: so many share it
 constexpr int kManyColumns = 6;  // of a tile with many columns, where each step's sums become floats; 0: as of others
 constexpr int kDirectQ4 = INT32_MAX, kDirectNibbles = 16, kDirectBits = 8;
 constexpr int kDirectFar = 16;  // no fewer where streams wait nowhere
