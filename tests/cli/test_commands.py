@@ -308,6 +308,10 @@ def test_a_system_s_error_names_its_file_first() -> None:
     assert _one_line(MemoryError()) == "MemoryError"
 
 
+def test_what_an_error_quotes_cannot_steer_the_terminal() -> None:
+    assert _one_line(ValueError("the server says: a\x1b[2Jb\nc")) == "the server says: a\\x1b[2Jb\nc"
+
+
 def test_inspect_finds_its_model_as_all_commands_do(model: str) -> None:
     asked = json.loads(run("inspect", model, "--json").stdout)
     assert json.loads(run("inspect", "-m", model, "--json").stdout) == asked

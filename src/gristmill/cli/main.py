@@ -97,7 +97,7 @@ def _mendable() -> Iterator[None]:
 def _one_line(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{printable(str(error.filename))}: {error.strerror}"
-    return str(error) or type(error).__name__
+    return printable(str(error)) or type(error).__name__  # servers and files may be quoted in it
 
 
 @click.group(
