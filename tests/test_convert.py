@@ -421,6 +421,25 @@ def test_training_checkpoint(checkpoint: Make, tmp_path: Path) -> None:
     assert_same_tensors(run(oracle.path, tmp_path / "direct.bin"), tmp_path / "model.bin")
 
 
+def test_a_training_checkpoint_s_stories_end(tmp_path: Path) -> None:
+    """Where the next one begins, as llama2.c's `run` has it: whatever the checkpoint becomes."""
+    model = build(llama(vocab_size=259))
+    oracle, c = Oracle(tmp_path, model, model.config), model.config
+    args = {"dim": c.hidden_size, "n_layers": c.num_hidden_layers, "n_heads": c.num_attention_heads, "multiple_of": 32,
+            "n_kv_heads": c.num_key_value_heads, "vocab_size": c.vocab_size, "max_seq_len": 64}  # fmt: skip
+    (tmp_path / "trained").mkdir()
+    source = tmp_path / "trained" / "ckpt.pt"
+    torch.save({"model": meta_state(oracle), "model_args": args}, source)
+    small_model.write_tokenizer(source.with_name("tokenizer.bin"))
+    for name in ("model.bin", "model.gguf", "folder"):
+        out = tmp_path / name.partition(".")[2] / name
+        out.parent.mkdir(exist_ok=True)
+        done = cli("convert", "-m", str(source), "-o", str(out))
+        assert done.returncode == 0, done.stderr
+        with LLM(out, device="cpu", threads=1) as llm:
+            assert llm.tokenizer.bos_id in llm.tokenizer.eos_ids, name
+
+
 @pytest.mark.parametrize("embedding_axis", [0, 1])
 def test_shards_of_meta_are_joined(embedding_axis: int, tmp_path: Path) -> None:
     """Llama 3 divides its embedding by rows, Llama 2 by columns."""

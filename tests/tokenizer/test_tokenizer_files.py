@@ -465,6 +465,9 @@ def test_llama2c_checkpoint_and_its_tokenizer(data: Path, tmp_path: Path) -> Non
     assert beside.encode("I dream") == tokenizer.encode("I dream")
     with pytest.raises(TokenizerError, match="has 512 tokens, but the model has 32000"):
         load(tmp_path / "model.bin", "llama2c", {"vocab_size": 32000})
+    trained = load(tmp_path / "ckpt.pt", "safetensors", {"vocab_size": 512})
+    assert trained.eos_ids == tokenizer.eos_ids
+    assert trained.bos_id in trained.eos_ids, "the next story's beginning is the end of one"
     (tmp_path / "config.json").write_text(json.dumps({"eos_token_id": 7}))
     assert {*load(tmp_path / "model.bin", "llama2c", metadata).eos_ids} == {*tokenizer.eos_ids, 7}
     (tmp_path / "config.json").write_text(json.dumps({"eos_token_id": [7, 512]}))

@@ -115,6 +115,15 @@ def _copy_tokenizer(source: Path, folder: Path) -> None:
         shutil.copytree(source / _TEMPLATES, folder / _TEMPLATES)
 
 
+def _ends(job: Job) -> dict[str, Any]:
+    """What config.json says of a vocabulary that is written beside it."""
+    if job.vocabulary is None:
+        return {}
+    ends = job.vocabulary.eos_ids
+    named = list(ends) if len(ends) > 1 else ends[0] if ends else None
+    return {"bos_token_id": job.vocabulary.bos_id, "eos_token_id": named}
+
+
 def _config(job: Job, qtype: QType, biases: list[str]) -> dict[str, Any]:
     """config.json, as transformers 4 wrote it and 5 reads it; of a folder its own, with another number type."""
     dtype = _DTYPES[qtype]
@@ -123,7 +132,7 @@ def _config(job: Job, qtype: QType, biases: list[str]) -> dict[str, Any]:
         given = {key: value for key, value in job.checkpoint.metadata.items() if key not in renewed}
         if job.config.tied_head:  # perhaps for want of a head
             given["tie_word_embeddings"] = True
-        return given | {"dtype": dtype}
+        return _ends(job) | given | {"dtype": dtype}
     c = job.config
     rope = read_rope(job.checkpoint, c.arch, c.head_dim)
     windows = [window for window in c.windows if window]
@@ -144,10 +153,7 @@ def _config(job: Job, qtype: QType, biases: list[str]) -> dict[str, Any]:
         "tie_word_embeddings": c.tied_head,
         "torch_dtype": dtype,
     }
-    if job.vocabulary is not None:
-        ends = job.vocabulary.eos_ids
-        named = list(ends) if len(ends) > 1 else ends[0] if ends else None
-        fields |= {"bos_token_id": job.vocabulary.bos_id, "eos_token_id": named}
+    fields |= _ends(job)
     return fields | _experts(job) | _rope(job, rope) | _windows(job, arch) | _bias_flags(job, arch, biases)
 
 

@@ -48,15 +48,20 @@ def _read(checkpoint: Checkpoint, override: Path | None) -> Vocabulary:
 
     folder = checkpoint.path if checkpoint.path.is_dir() else checkpoint.path.parent
     vocabulary = read_path(folder if override is None else override, _llama2c_vocabulary(checkpoint))
-    if checkpoint.format != "llama2c" or vocabulary.bos_id is None:
+    if not _is_llama2c(checkpoint) or vocabulary.bos_id is None:
         return vocabulary
     # The texts that llama2.c trains on have no other end than the BOS of the next, and its `run` stops there.
     ends = dict.fromkeys((*vocabulary.named_end_ids, vocabulary.bos_id))
     return replace(vocabulary, named_end_ids=tuple(ends))
 
 
+def _is_llama2c(checkpoint: Checkpoint) -> bool:
+    """What it exports, or its train.py's own checkpoint."""
+    return checkpoint.format == "llama2c" or (checkpoint.path.suffix == ".pt" and not checkpoint.path.is_dir())
+
+
 def _llama2c_vocabulary(checkpoint: Checkpoint) -> int | None:
-    if checkpoint.format != "llama2c":
+    if not _is_llama2c(checkpoint):
         return None
     size = checkpoint.metadata.get("vocab_size")
     return abs(size) if isinstance(size, int) else None
