@@ -227,7 +227,7 @@ def test_health_metrics_and_description(running) -> None:
     http = running.http
     assert http.get("/health").json() == {"status": "ok"}
     assert http.get("/healthz").status_code == 200
-    http.post("/v1/completions", json={"prompt": "ab", "max_tokens": 3})
+    http.post("/v1/completions", json={"prompt": "ab", "max_tokens": 3, "ignore_eos": True})
     text = http.get("/metrics").text
     for name in ("num_requests_running", "kv_cache_usage_perc", "generation_tokens_total"):
         assert f'gristmill:{name}{{model_name="tiny"}}' in text

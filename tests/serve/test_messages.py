@@ -45,7 +45,9 @@ def test_an_answer(running, client: Callable[..., anthropic.Anthropic]) -> None:
 
 
 def test_cached_tokens_are_told(running, client: Callable[..., anthropic.Anthropic]) -> None:
-    asked: dict[str, Any] = {**ASK, "max_tokens": 2, "system": "a text that is long enough for a block of the cache"}
+    greedy = {"extra_body": {"temperature": 0}}
+    system = "a text that is long enough for a block of the cache"
+    asked: dict[str, Any] = {**ASK, "max_tokens": 2, "system": system, **greedy}
     client(running).messages.create(**asked)
     usage = client(running).messages.create(**asked).usage
     with client(running).messages.stream(**asked) as stream:
