@@ -11,7 +11,9 @@ void Vocab::reserve(size_t n_pieces, size_t n_bytes) {
   arena_.reserve(n_bytes);
   offsets_.reserve(n_pieces + 1);
   findable_.reserve(n_pieces);
-  grow(std::max(n_pieces * 2 + 2, size_t{64}));
+  size_t n_slots = 64;
+  while (n_slots < n_pieces * 2) n_slots *= 2;
+  grow(n_slots);
 }
 
 // Ids below n_slots have room in a slot then.
@@ -21,14 +23,15 @@ void Vocab::grow(size_t n_slots) {
   std::vector<uint32_t> old(n_slots, kNone);
   old.swap(slots_);
   const uint32_t old_ids = (1u << id_bits_) - 1;
-  id_bits_ = 64 - __builtin_clzll(n_slots - 1);
+  id_bits_ = __builtin_ctzll(n_slots);
+  const size_t mask = slots_.size() - 1;
   for (const uint32_t slot : old) {
     if (slot == kNone) continue;
     const uint32_t id = slot & old_ids;
     const std::string_view piece = (*this)[id];
     const uint64_t hash = hash_bytes(piece.data(), piece.size());
-    size_t at = place(hash);
-    while (slots_[at] != kNone) at = after(at);
+    size_t at = hash & mask;
+    while (slots_[at] != kNone) at = (at + 1) & mask;
     slots_[at] = slot_of(hash, id);
   }
 }
@@ -66,8 +69,9 @@ void Vocab::index_from(uint32_t first) {
 
 uint32_t Vocab::index(uint32_t id, uint64_t hash) {
   while ((n_indexed_ + 1) * 2 > slots_.size() || id + 1 >= slots_.size()) grow(slots_.empty() ? 64 : slots_.size() * 2);
-  size_t at = place(hash);
-  for (; slots_[at] != kNone; at = after(at)) {
+  const size_t mask = slots_.size() - 1;
+  size_t at = hash & mask;
+  for (; slots_[at] != kNone; at = (at + 1) & mask) {
     if (holds(slots_[at], hash, (*this)[id])) {
       findable_[id] = false;
       return slots_[at] & ((1u << id_bits_) - 1);
@@ -80,7 +84,8 @@ uint32_t Vocab::index(uint32_t id, uint64_t hash) {
 
 uint32_t Vocab::find(std::string_view piece, uint64_t hash) const {
   if (slots_.empty()) return kNone;
-  for (size_t at = place(hash); slots_[at] != kNone; at = after(at)) {
+  const size_t mask = slots_.size() - 1;
+  for (size_t at = hash & mask; slots_[at] != kNone; at = (at + 1) & mask) {
     if (holds(slots_[at], hash, piece)) return slots_[at] & ((1u << id_bits_) - 1);
   }
   return kNone;

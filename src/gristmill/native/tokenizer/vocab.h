@@ -76,14 +76,10 @@ class Vocab {
   // The same in two steps, for many pieces at once: ask for the memory of all, then look.
   uint32_t find(std::string_view piece, uint64_t hash) const;
   void prefetch(uint64_t hash) const {
-    if (!slots_.empty()) __builtin_prefetch(&slots_[place(hash)]);
+    if (!slots_.empty()) __builtin_prefetch(&slots_[hash & (slots_.size() - 1)]);
   }
 
  private:
-  size_t place(uint64_t hash) const {
-    return static_cast<size_t>(static_cast<unsigned __int128>(hash) * slots_.size() >> 64);
-  }
-  size_t after(size_t at) const { return ++at < slots_.size() ? at : 0; }
   // A slot is an id and, in the bits that ids leave, some of its piece's hash.
   uint32_t slot_of(uint64_t hash, uint32_t id) const { return static_cast<uint32_t>(hash >> 32) << id_bits_ | id; }
   bool holds(uint32_t slot, uint64_t hash, std::string_view piece) const {
@@ -95,7 +91,7 @@ class Vocab {
   std::vector<char> arena_;
   std::vector<uint32_t> offsets_{0};
   std::vector<uint8_t> findable_;
-  std::vector<uint32_t> slots_;  // open addressing, at most half full; kNone is no slot's value
+  std::vector<uint32_t> slots_;  // open addressing, a power of two, at most half full; kNone is no slot's value
   int id_bits_ = 0;
   size_t n_indexed_ = 0;
 };
