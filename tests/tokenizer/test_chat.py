@@ -599,11 +599,45 @@ def test_openai_requests_are_understood() -> None:
     assert asked[1]["tool_calls"][0]["function"]["arguments"] == '{"a": [1, "é"]}', "the caller's own are left alone"
 
 
-@pytest.mark.parametrize("arguments", ["{broken", "[1]", "5", "[" * 100_000])
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_what_a_message_lacks_may_be_null(name: str) -> None:
+    """As OpenAI's package dumps an answer, and with no calls as an empty list."""
+    lacks = dict.fromkeys(("refusal", "annotations", "audio", "function_call", "reasoning_content", "name"))
+    chat = [say("user", "A"), say("assistant", "B"), say("user", "C")]
+    for calls in (None, []):
+        dumped = [message | lacks | {"tool_calls": calls} for message in chat]
+        assert template(name).render(dumped) == template(name).render(chat)
+
+
+@pytest.mark.parametrize("arguments", ['{"a": "\u00e9"}', {"a": "\u00e9"}])
+def test_arguments_are_text_for_a_template_that_adds_them_to_text(arguments: Any) -> None:
+    """As the published template of DeepSeek-R1 does."""
+    source = "{% set call = messages[0]['tool_calls'][0] %}{{ '<json>' + call['function']['arguments'] + '</json>' }}"
+    messages = [say("assistant", "", tool_calls=[{"type": "function", "function": {"arguments": arguments}}])]
+    parts = ChatTemplate(source).render(messages)
+    assert parts == [("<json>", True), ('{"a": "\u00e9"}', False), ("</json>", True)]
+    if isinstance(arguments, str):
+        assert joined(parts) == transformers_text(source, messages)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ["{broken", "[1]", "5", "[" * 100_000, '{"a": NaN}', '{"a": 1e999}', '{"a": ' + "[" * 99 + "]" * 99 + "}"],
+)
 def test_arguments_that_are_no_object_stay_text(arguments: str) -> None:
     called = {"type": "function", "function": {"name": "f", "arguments": arguments}}
     chat = ChatTemplate("{{ messages[0].tool_calls[0].function.arguments }}")
     assert chat.render([say("assistant", "", tool_calls=[called])]) == [(arguments, False)]
+
+
+@pytest.mark.parametrize("name", [QWEN25, QWEN3, R1, LLAMA3])
+@pytest.mark.parametrize("given", [{}, {"arguments": None}, {"arguments": ""}])
+def test_calls_may_come_without_arguments(name: str, given: dict[str, Any]) -> None:
+    def called(function: dict[str, Any]) -> list[dict[str, Any]]:
+        calls = [{"id": "c", "type": "function", "function": {"name": "f"} | function}]
+        return [say("user", "A"), say("assistant", None, tool_calls=calls), say("tool", "1")]
+
+    assert template(name).render(called(given)) == template(name).render(called({"arguments": {}}))
 
 
 def test_calls_may_come_without_their_kind() -> None:
@@ -630,7 +664,8 @@ def test_calls_may_come_without_their_kind() -> None:
         ([say("user", "A")], {"chat_template_kwargs": {"f": print}}, r"chat_template_kwargs\.f: "),
         ([say("user", "A")], {"tools": [{"x": {1: 2}}]}, r"tools\[0\]\.x: has the key 1"),
         ([say("user", None)], {"continue_final_message": True}, r"messages\[0\]\.content: "),
-        ([say("user", None)], {}, "chat template: line 1: TypeError"),
+        ([say("user", None)], {}, "chat template: line 1: UndefinedError"),
+        ([{"role": "user", "content": 3}], {}, "chat template: line 1: TypeError"),
     ],
 )
 def test_bad_conversations_are_refused_by_name(messages: Any, kwargs: Any, named: str) -> None:

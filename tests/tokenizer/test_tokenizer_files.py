@@ -354,6 +354,25 @@ def test_the_unbroken_metadata_load() -> None:
     assert tokenizer.encode("a<s>", parse_special=True) == [0, 7]
 
 
+def test_ends_of_answers_are_special_whatever_their_type() -> None:
+    """As in llama.cpp, but for what merging makes too."""
+    tokens = [*small_gguf()["tokenizer.ggml.tokens"][:-1], "<|im_end|>"]
+    for kind, eos_ids in ((4, (8,)), (3, (8,)), (1, ())):
+        types = {"tokenizer.ggml.token_type": [1] * 8 + [kind]}
+        tokenizer = load_gguf_vocabulary(small_gguf() | {"tokenizer.ggml.tokens": tokens} | types, "model.gguf")
+        assert (tokenizer.eos_ids, tuple(tokenizer.special_ids.values())) == (eos_ids, eos_ids)
+
+
+def test_tokens_that_are_unused_have_no_text() -> None:
+    """As in llama.cpp; files name them all the same. Merges may too."""
+    metadata = small_gguf() | {"tokenizer.ggml.token_type": [1, 1, 5, 1, 1, 1, 1, 3, 0]}
+    tokenizer = load_gguf_vocabulary(metadata, "model.gguf")
+    assert tokenizer.encode("ab") == [0, 1]
+    for skip_special in (False, True):
+        assert tokenizer.decode([0, 2, 8, 1], skip_special=skip_special) == "ab"
+    assert [tokenizer.token_bytes(token_id) for token_id in (0, 2, 8)] == [b"a", b"", b""]
+
+
 def test_the_unknown_token_is_special() -> None:
     metadata = small_gguf() | {"tokenizer.ggml.token_type": [1, 1, 1, 1, 1, 1, 1, 2, 4]}
     tokenizer = load_gguf_vocabulary(metadata, "model.gguf")
@@ -489,13 +508,18 @@ def test_model_folders(data: Path, tmp_path: Path) -> None:
 
 
 def test_metas_llama_3_has_ranks_in_tokenizer_model(tmp_path: Path) -> None:
-    """Its tokens are those of llama.cpp's file, and so are the ids of any text."""
+    """Its tokens are those of llama.cpp's file, and so are the ids of any text. Llama 3.1 has names for three more."""
     theirs = ours("llama-bpe")
     lines = [base64.b64encode(theirs.token_bytes(rank)) + b" %d" % rank for rank in range(128000)]
     (tmp_path / "tokenizer.model").write_bytes(b"\n".join(lines))
     mine = load_path(tmp_path)
-    assert (mine.vocab_size, mine.bos_id, mine.special_ids) == (128256, 128000, theirs.special_ids)
-    assert set(mine.eos_ids) == set(theirs.eos_ids)
+    assert (mine.vocab_size, mine.bos_id) == (128256, 128000)
+    assert set(mine.eos_ids) == {*theirs.eos_ids, 128008}
+    named = {text: token_id for text, token_id in theirs.special_ids.items() if "reserved" not in text}
+    named |= {"<|finetune_right_pad_id|>": 128004, "<|eom_id|>": 128008, "<|python_tag|>": 128010}
+    ids = [token_id for token_id in theirs.special_ids.values() if token_id not in named.values()]
+    reserved = {f"<|reserved_special_token_{i}|>": token_id for i, token_id in enumerate(ids)}
+    assert mine.special_ids == named | reserved
     for line in [*random_lines(74, 200), "<|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"]:
         for parse in (False, True):
             assert mine.encode(line, parse_special=parse) == theirs.encode(line, parse_special=parse), line
@@ -547,6 +571,13 @@ def test_end_ids_of_a_folder(tmp_path: Path) -> None:
     assert (ours.bos_id, ours.eos_ids[0]) == (theirs.bos_token_id, theirs.eos_token_id) == (1, 2)
     assert {"b", "ab"} <= set(ours.special_ids)
     assert ours.encode("aab", parse_special=True) == theirs.encode("aab") == [0, 2]
+    plain = [token | {"special": False} for token in added]
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"model": model, "pre_tokenizer": pre, "added_tokens": plain}))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|x|>"}))
+    theirs = PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "tokenizer.json"), eos_token="<|x|>")
+    ours = load_path(tmp_path)
+    assert (ours.eos_ids[0], [*ours.special_ids.values()]) == (theirs.eos_token_id, theirs.all_special_ids) == (5, [5])
+    assert ours.decode([0, 3, 5], skip_special=True) == "a<|s|>"
     for bad in ([6], "x", [True], -1, 2**40):
         (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": bad}))
         with pytest.raises(TokenizerError, match="eos_token_id"):

@@ -19,6 +19,7 @@ from gristmill.tokenizer.core import CodecTokenizer
 from gristmill.tokenizer.interface import TokenizerError
 from gristmill.tokenizer.tokenizer_json import ModelFiles, load_tokenizer_json, read_tokenizer_json
 from gristmill.tokenizer.vocabulary import CONTROL, NORMAL
+from gristmill.tokenizer.write_json import tokenizer_fields
 
 tokenizers = pytest.importorskip("tokenizers")
 
@@ -331,6 +332,26 @@ def test_added_tokens_claim_their_surroundings(tmp_path: Path) -> None:
     pieces = ["<l>", "<r>", "<b>", "wordx", "words", "a", "_", " ", "\n", "\u3000", "é", "1", "<b", ">"]
     random_ = random.Random(4)
     check(mine, theirs, ["".join(random_.choices(pieces, k=random_.randint(1, 9))) for _ in range(3000)])
+
+
+@pytest.mark.parametrize("prepends", [True, False])
+def test_added_tokens_that_are_normalized(tmp_path: Path, prepends: bool) -> None:
+    """Where the normalizer puts spaces they get theirs as the text does, and are found after that."""
+    content = dict(llama2_json())
+    content["normalizer"] = {"type": "Sequence", "normalizers": content["normalizer"]["normalizers"][not prepends :]}
+    tokens = [added(32000, "<x>", normalized=True), added(32001, "a b", normalized=True), added(32002, "<y>")]
+    content["added_tokens"] = content["added_tokens"] + [token | {"special": False} for token in tokens]
+    mine, theirs = both(tmp_path, content)
+    my_again, their_again = both(tmp_path, tokenizer_fields(read_tokenizer_json(tmp_path / "tokenizer.json")))
+    pieces = ["<x>", "<y>", "a b", "a", "b", "<", "x>", " ", "\u2581", "\n", "<s>", "é"]
+    random_ = random.Random(6)
+    lines = ["".join(random_.choices(pieces, k=random_.randint(1, 7))) for _ in range(1500)]
+    check(mine, theirs, lines)
+    check(my_again, their_again, lines)
+    check(my_again, theirs, lines)
+    for line in lines[:300]:
+        ids = mine.encode(line, add_special=False)
+        assert mine.decode(ids) == theirs.decode(ids, skip_special_tokens=False), line
 
 
 def test_special_tokens_of_the_files_beside(tmp_path: Path) -> None:

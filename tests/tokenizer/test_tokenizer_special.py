@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from test_write_vocabularies import read
 from tokenizer_lines import random_lines
-from tokenizer_oracles import HARMONY_NAMES, our_o200k, ours, tiktoken_oracle
+from tokenizer_oracles import HARMONY_NAMES, our_o200k, ours, sentencepiece_oracle, tiktoken_oracle
 
+from gristmill.tokenizer.build import make_tokenizer
 from gristmill.tokenizer.interface import TokenizerError
 from gristmill.tokenizer.special import find_end_ids
 
@@ -108,9 +110,15 @@ def test_texts_that_end_answers(family: str) -> None:
     assert sorted(named) == sorted([99, *(ids[text] for text in ENDS[family])])
 
 
-def test_sentencepiece_puts_a_space_after_special_tokens_as_llama_cpp() -> None:
-    tokenizer = ours("llama-spm")
+@pytest.mark.parametrize("name", ["ggml-vocab-llama-spm.gguf", "llama2-tokenizer.model", "llama2-tokenizer.bin"])
+def test_sentencepiece_puts_a_space_after_special_tokens_as_llama_cpp(name: str) -> None:
+    """And as Meta's code and llama2.c, which encode each turn of a conversation by itself."""
+    tokenizer = make_tokenizer(read(name))
     assert tokenizer.encode("<s>a</s>b", add_special=False, parse_special=True) == [1, 263, 2, 289]
+    turns = ["[INST] Hi [/INST] Yes? ", "[INST] No. [/INST]"]
+    theirs = [[1, *ids] for ids in sentencepiece_oracle().encode(turns)]
+    parts = [("<s>", True), (turns[0], False), ("</s><s>", True), (turns[1], False)]
+    assert tokenizer.encode_parts(parts, add_special=False) == [*theirs[0], 2, *theirs[1]]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -124,6 +124,12 @@ def test_a_stop_that_is_completed_too_early_is_text() -> None:
     assert (finder.push("p!"), finder.stopped) == ("", True)
 
 
+def test_a_stop_that_is_completed_too_early_stays_text_while_it_may_begin_another() -> None:
+    finder = StopStrings(["\n", "\n\n"])
+    assert [finder.push("a\n", free=True), finder.push("b")] == ["a", "\nb"]
+    assert (finder.push("c\nd"), finder.stopped) == ("c", True)
+
+
 def test_an_empty_stop_string_is_refused() -> None:
     with pytest.raises(ValueError, match="empty"):
         StopStrings([""])

@@ -212,6 +212,14 @@ def test_command_writes_every_form(tmp_path: Path, stories: str) -> None:
         assert [form.encode(text) for form in forms] == [tokenizer.encode(text)] * 4, text
 
 
+def test_command_takes_a_line_s_end_in_a_separator(tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("mill\n---\nstone\n---\nwater")
+    args = (str(text), "-o", str(tmp_path / "out"), "--vocab-size", "272")
+    assert run(*args, "--separator", r"\n---\n").exit_code == 0
+    assert "-" not in as_texts(read_path(tmp_path / "out" / "tokenizer.bin"))
+
+
 def test_command_without_json_says_the_numbers(tmp_path: Path, stories: str) -> None:
     (tmp_path / "a.txt").write_text(stories)
     done = run(str(tmp_path / "a.txt"), "-o", str(tmp_path / "out"), "--vocab-size", "512", "--threads", "2")

@@ -68,6 +68,17 @@ def test_gguf_refuses(vocabulary: Vocabulary, problem: str) -> None:
         to_gguf_metadata(vocabulary)
 
 
+def test_gguf_has_keys_for_three_ends(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """So they are for those that no reader finds by their text."""
+    for ends, found in (((7, 258, 8, 9), {7, 258, 8, 9}), ((7, 258, 8, 9, 10), {7, 258, 8, 9})):
+        assert caplog.messages == []
+        write_gguf(tmp_path / "a.gguf", to_gguf_metadata(replace(BPE, named_end_ids=ends)))
+        read = vocabulary_of(open_checkpoint(tmp_path / "a.gguf"), None)
+        assert read is not None
+        assert (read.eos_id, set(read.eos_ids)) == (7, found)
+    assert caplog.messages == ["model.gguf: GGUF has keys for 3 ids that end an answer: 10 will end none"]
+
+
 def test_gguf_needs_no_ignore_merges_where_it_changes_nothing() -> None:
     assert to_gguf_metadata(replace(BPE, whole_word_first=True))["tokenizer.ggml.pre"] == "qwen2"
     llama3 = replace(BPE, whole_word_first=True, splitter=Splitter.LLAMA3)

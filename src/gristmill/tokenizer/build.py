@@ -5,13 +5,15 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Any, Final
 
+import numpy as np
+
 from gristmill._tokenizer import Codec
 from gristmill.tokenizer import kinds
 from gristmill.tokenizer.core import CodecTokenizer, SpecialTokens
 from gristmill.tokenizer.interface import TokenizerError
 from gristmill.tokenizer.normalize import nfc
 from gristmill.tokenizer.split import Split, make_splitter
-from gristmill.tokenizer.vocabulary import BYTE, NORMAL, Vocabulary, to_list
+from gristmill.tokenizer.vocabulary import BYTE, NORMAL, UNUSED, Vocabulary, to_list
 
 _KIND_TABLE: Final = bytes({NORMAL: kinds.TEXT, BYTE: kinds.BYTE}.get(kind, kinds.LITERAL) for kind in range(256))
 
@@ -35,6 +37,7 @@ def make_tokenizer(vocabulary: Vocabulary) -> CodecTokenizer:
     return CodecTokenizer(
         codec,
         special,
+        textless=frozenset(np.flatnonzero(np.frombuffer(vocabulary.types, np.uint8) == UNUSED).tolist()),
         strips_first_space=vocabulary.strips_first_space,
         normalize=nfc if vocabulary.nfc else None,
         split=_make_split(vocabulary),

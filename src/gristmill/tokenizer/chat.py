@@ -29,6 +29,8 @@ _WORD = re.compile(r"\w+")
 _REASONING = ("reasoning_content", "thinking", "reasoning")
 # Of an assistant's message that has calls and no text, templates want the content that they ask for: none, or text.
 _LOOKS_FOR_NONE = re.compile(r"\bcontent\b['\"\]]*\s+is\s+(?:not\s+)?none\b")
+# Few templates put a call's arguments between other text, which has to be text then; others ask for the object.
+_ADDS_ARGUMENTS = re.compile(r"\barguments\b['\"\]]*\s*[+~]")
 _OWN_NAMES = frozenset({"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"})
 
 
@@ -85,11 +87,12 @@ class ChatTemplate:
         if overridden := sorted(_OWN_NAMES & set(kwargs)):
             raise ValueError(f"chat_template_kwargs: {', '.join(overridden)} cannot be given here")
         copier = _Copier()
-        chat = _read_messages(copier, messages)
         name = "tool_use" if tools and "tool_use" in self.named else ""
-        if "developer" not in self._source_of(name):
+        source = self._source_of(name)
+        chat = _read_messages(copier, messages, text_arguments=bool(_ADDS_ARGUMENTS.search(source)))
+        if "developer" not in source:
             _rename(chat, "developer", "system")
-        _fill_contents(chat, None if _LOOKS_FOR_NONE.search(self._source_of(name)) else "")
+        _fill_contents(chat, None if _LOOKS_FOR_NONE.search(source) else "")
         variables: dict[str, Any] = {"documents": None, **copier.copy(dict(kwargs), "chat_template_kwargs")}
         variables["messages"] = chat
         variables["tools"] = copier.copy(list(tools), "tools") if tools else None
@@ -212,7 +215,9 @@ class _Copier:
         return str(key)
 
 
-def _read_messages(copier: _Copier, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _read_messages(
+    copier: _Copier, messages: Sequence[Mapping[str, Any]], *, text_arguments: bool
+) -> list[dict[str, Any]]:
     if isinstance(messages, str | bytes | Mapping) or not messages:
         raise ValueError("messages: give a list of at least one message, such as {'role': 'user', 'content': '...'}")
     found = []
@@ -221,6 +226,10 @@ def _read_messages(copier: _Copier, messages: Sequence[Mapping[str, Any]]) -> li
         if not isinstance(message, Mapping):
             raise ValueError(f"{where}: is of type {type(message).__name__}, not an object with role and content")
         copied: dict[str, Any] = copier.copy(message, where)
+        # Clients write what a message lacks as null, or as no calls; templates ask whether the name is there.
+        copied = {
+            name: value for name, value in copied.items() if value or (value is not None and name != "tool_calls")
+        }
         role = copied.get("role")
         if not isinstance(role, str) or not role:
             raise ValueError(f"{where}.role: is {role!r:.40}; give user, assistant, system or tool")
@@ -228,7 +237,7 @@ def _read_messages(copier: _Copier, messages: Sequence[Mapping[str, Any]]) -> li
         if isinstance(copied.get("content"), list):
             copied["content"] = _join_text(copied["content"], f"{where}.content")
         if copied.get("tool_calls"):
-            _parse_arguments(copied["tool_calls"], f"{where}.tool_calls")
+            _convert_arguments(copied["tool_calls"], f"{where}.tool_calls", to_text=text_arguments)
         _add_reasoning_names(copied)
         found.append(copied)
     return found
@@ -270,19 +279,26 @@ def _join_text(content: Iterable[Any], where: str) -> str:
     return "\n".join(texts)
 
 
-def _parse_arguments(calls: Any, where: str) -> None:
-    """OpenAI's API has a call's arguments as JSON text, templates expect the object. What is no object stays text."""
+def _convert_arguments(calls: Any, where: str, *, to_text: bool) -> None:
+    """OpenAI's API has a call's arguments as JSON text, most templates expect the object. No text is an empty one; what
+    is no sound one stays text."""
     if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
         raise ValueError(f"{where}: is {calls!r:.40}, not a list of calls")
     for call in calls:
         function = call.get("function", call)
-        if isinstance(function, dict) and isinstance(function.get("arguments"), str):
+        if not isinstance(function, dict):
+            continue
+        if function.get("arguments") in (None, ""):
+            function["arguments"] = {}
+        if to_text and isinstance(function["arguments"], dict):
+            function["arguments"] = json.dumps(function["arguments"], ensure_ascii=False)
+        elif not to_text and isinstance(function["arguments"], str):
             try:
                 arguments = json.loads(function["arguments"])
+                if isinstance(arguments, dict):
+                    function["arguments"] = _Copier().copy(arguments, where)
             except (ValueError, RecursionError):
                 continue
-            if isinstance(arguments, dict):
-                function["arguments"] = _Copier().copy(arguments, f"{where}.function.arguments")
 
 
 def _add_reasoning_names(message: dict[str, Any]) -> None:

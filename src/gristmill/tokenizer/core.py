@@ -46,6 +46,7 @@ class SpecialTokens:
 class CodecTokenizer:
     """A `Tokenizer` over a native codec.
 
+    textless   ids that stand for nothing: a vocabulary's unused ones, whatever files call them
     normalize  applied to the text between added tokens; None when the model asks for none. It leaves ASCII as it is
     split      the text between added tokens becomes words that are merged alone; None when the codec does that itself
     """
@@ -55,6 +56,7 @@ class CodecTokenizer:
         codec: Codec,
         special: SpecialTokens,
         *,
+        textless: frozenset[int] = frozenset(),
         strips_first_space: bool = False,
         normalize: Callable[[str], str] | None = None,
         split: Split | None = None,
@@ -62,6 +64,8 @@ class CodecTokenizer:
         self._codec = codec
         self._special = special
         self._special_id_set = frozenset(special.ids.values())
+        self._textless = textless
+        self._textless_or_special = textless | self._special_id_set
         self._strips_first_space = strips_first_space
         self._normalize = normalize
         self._split = split
@@ -160,7 +164,7 @@ class CodecTokenizer:
         return self._codec.encode(text, False, at_start)
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = False) -> str:
-        skipped = self._special_id_set if skip_special else frozenset[int]()
+        skipped = self._textless_or_special if skip_special else self._textless
         n_tokens = self.vocab_size
         ids = [token_id for token_id in ids if token_id < n_tokens and token_id not in skipped]
         try:
@@ -180,6 +184,8 @@ class CodecTokenizer:
         return data[:start] + data[start + 1 :] if data[start : start + 1] == b" " else data
 
     def token_bytes(self, token_id: int) -> bytes:
+        if token_id in self._textless:
+            return b""
         try:
             return self._codec.token_bytes(token_id)
         except (ValueError, TypeError) as error:

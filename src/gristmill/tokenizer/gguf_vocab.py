@@ -17,7 +17,17 @@ from gristmill.tokenizer.build import make_tokenizer
 from gristmill.tokenizer.core import CodecTokenizer
 from gristmill.tokenizer.interface import TokenizerError
 from gristmill.tokenizer.kinds import SPECIAL
-from gristmill.tokenizer.vocabulary import BYTE, NORMAL, UNKNOWN, USER_DEFINED, AddedToken, Vocabulary
+from gristmill.tokenizer.special import END_TEXTS
+from gristmill.tokenizer.vocabulary import (
+    BYTE,
+    NORMAL,
+    UNDEFINED,
+    UNKNOWN,
+    UNUSED,
+    USER_DEFINED,
+    AddedToken,
+    Vocabulary,
+)
 
 _PREFIX = "tokenizer.ggml."
 
@@ -159,7 +169,7 @@ def _token_types(fields: _Fields, n_ids: int) -> bytes:
         types = np.empty(0)
     if types.dtype.kind not in "iu" or types.ndim != 1 or types.min() < 0 or types.max() > BYTE:
         raise fields.fail("token_type", "holds something else than the types 0 to 6")
-    return types.astype(np.uint8).tobytes()
+    return np.where(types == UNDEFINED, UNUSED, types).astype(np.uint8).tobytes()
 
 
 def _read_byte_level(fields: _Fields, tokens: Sequence[Any], types: bytes) -> Vocabulary:
@@ -212,9 +222,12 @@ def _with_special(fields: _Fields, vocabulary: Vocabulary, *, adds_bos: bool) ->
     named = [fields.token_id(name, n_ids) for name in ("eos_token_id", "eot_token_id", "eom_token_id")]
     ends = tuple(token_id for token_id in named if token_id is not None)
     by_id = np.frombuffer(types, np.uint8)
+    ids = np.flatnonzero((by_id >= UNKNOWN) & (by_id <= USER_DEFINED)).tolist()
+    texts = [vocabulary.token_text(token_id) for token_id in ids]
     added = tuple(
-        AddedToken(vocabulary.token_text(token_id), token_id, 0 if types[token_id] == USER_DEFINED else SPECIAL)
-        for token_id in np.flatnonzero((by_id >= UNKNOWN) & (by_id <= USER_DEFINED)).tolist()
+        # Files that have an end as user-defined are wrong: it would be found in any text, and end no answer.
+        AddedToken(text, token_id, 0 if types[token_id] == USER_DEFINED and text not in END_TEXTS else SPECIAL)
+        for text, token_id in zip(texts, ids, strict=True)
     )
     return replace(
         vocabulary,

@@ -64,11 +64,11 @@ class Tokenizer(Protocol):
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = False) -> str:
         """Text of `ids`; bytes that are not UTF-8 become U+FFFD. Ids beyond the vocabulary, of which models may have
-        some, have none. Raises TokenizerError for a negative one."""
+        some, and unused ones have none. Raises TokenizerError for a negative one."""
         ...
 
     def token_bytes(self, token_id: int) -> bytes:
-        """The bytes that a token stands for; they may be a part of a character."""
+        """The bytes that a token stands for; they may be a part of a character, and of an unused one there are none."""
         ...
 
     def token_text(self, token_id: int) -> str:

@@ -12,4 +12,4 @@ SPECIAL: Final = 1  # found only when the caller asks for special tokens
 LEFT_STRIP: Final = 2  # swallows white space before it
 RIGHT_STRIP: Final = 4  # and after it
 SINGLE_WORD: Final = 8  # not inside a word
-AFTER_SPACING: Final = 16  # SentencePiece's user-defined symbols: found once spaces are put
+AFTER_SPACING: Final = 16  # found once spaces are put: SentencePiece's user-defined symbols, tokens that are normalized

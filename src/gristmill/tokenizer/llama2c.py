@@ -76,6 +76,7 @@ def read_llama2c(path: Path, n_tokens: int | None = None) -> Vocabulary:
         "pieces or scores",
         scores=scores,
         space_first=True,
+        space_after_added=True,
         strips_first_space=True,
         added=tuple(AddedToken(as_text(texts[i]), i, SPECIAL) for i in (_UNK, _BOS, _EOS)),
         bos_id=_BOS,

@@ -171,6 +171,7 @@ def read_sentencepiece(path: Path, *, adds_bos: bool = True, adds_eos: bool = Fa
         "pieces or scores",
         scores=model.scores,
         space_first=space_first,
+        space_after_added=space_first,
         strips_first_space=space_first,
         added=tuple(
             AddedToken(as_text(texts[i]), i, AFTER_SPACING if piece_type == USER_DEFINED else SPECIAL)

@@ -44,6 +44,8 @@ class StopStrings:
     """Passes text on until one of `stops` completes. Text that may be the start of one is held back until it is known.
 
     Where several complete, the one that completes first counts; so the result does not depend on how text is cut.
+
+    stopped_by  the one that has completed
     """
 
     def __init__(self, stops: Iterable[str]) -> None:
@@ -51,27 +53,28 @@ class StopStrings:
         if any(not stop for stop in self._stops):
             raise ValueError("stop: an empty string would stop at once; leave it out")
         self._held = ""
-        self._stopped = False
+        self.stopped_by: str | None = None
 
     @property
     def stopped(self) -> bool:
-        return self._stopped
+        return self.stopped_by is not None
 
     def push(self, text: str, *, free: bool = False) -> str:
         """The text that may be shown now. Once `stopped`, nothing more comes.
 
         free  a stop string that this completes is text
         """
-        if self._stopped:
+        if self.stopped:
             return ""
         if not self._stops:
             return text
         held = self._held + text
-        ends = [] if free else [(start + len(stop), start) for stop in self._stops if (start := held.find(stop)) >= 0]
-        if ends:
-            self._stopped = True
-            self._held = ""
-            return held[: min(ends)[1]]
+        starts = [held.find(stop, max(0, len(self._held) + 1 - len(stop))) for stop in self._stops]
+        ends = [(start + len(stop), start) for start, stop in zip(starts, self._stops, strict=True) if start >= 0]
+        if ends and not free:
+            end, start = min(ends)
+            self.stopped_by, self._held = held[start:end], ""
+            return held[:start]
         keep = max(_overlap(held, stop) for stop in self._stops)
         self._held = held[len(held) - keep :]
         return held[: len(held) - keep]

@@ -30,8 +30,10 @@ class _Family:
 
 
 def _llama3_special() -> dict[str, int]:
-    """github.com/meta-llama/llama3, llama/tokenizer.py."""
+    """As Llama 3.1 names them, which has the ranks of Llama 3 and uses ids that were reserved there:
+    github.com/meta-llama/llama3, llama/tokenizer.py, and Llama 3.1's tokenizer.json."""
     named = {0: "begin_of_text", 1: "end_of_text", 6: "start_header_id", 7: "end_header_id", 9: "eot_id"}
+    named |= {4: "finetune_right_pad_id", 8: "eom_id", 10: "python_tag"}
     reserved = iter(range(256))
     return {f"<|{named.get(i) or f'reserved_special_token_{next(reserved)}'}|>": 128000 + i for i in range(256)}
 

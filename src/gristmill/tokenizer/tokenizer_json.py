@@ -14,7 +14,7 @@ from gristmill.tokenizer.build import make_tokenizer
 from gristmill.tokenizer.core import CodecTokenizer
 from gristmill.tokenizer.interface import TokenizerError
 from gristmill.tokenizer.json_fields import Fields, read_json
-from gristmill.tokenizer.kinds import LEFT_STRIP, RIGHT_STRIP, SINGLE_WORD, SPECIAL
+from gristmill.tokenizer.kinds import AFTER_SPACING, LEFT_STRIP, RIGHT_STRIP, SINGLE_WORD, SPECIAL
 from gristmill.tokenizer.split import KNOWN_PATTERNS
 from gristmill.tokenizer.vocabulary import (
     BYTE,
@@ -41,6 +41,11 @@ class ModelFiles:
     adds_bos: bool | None = None
     adds_eos: bool | None = None
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Texts of tokens, each once."""
+        return tuple(dict.fromkeys(text for text in (self.bos, self.eos, self.pad) if text is not None))
+
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
@@ -53,6 +58,7 @@ class _Steps:
     space_first: bool = False
     space_each: bool = False  # also in front of text that follows an added token
     space_unless_there: bool = False
+    normalizes_spaces: bool = False  # the normalizer puts them, which Metaspace does later
 
 
 def load_tokenizer_json(path: Path, beside: ModelFiles | None = None) -> CodecTokenizer:
@@ -67,8 +73,8 @@ def read_tokenizer_json(path: Path, beside: ModelFiles | None = None) -> Vocabul
     model = fields.child("model")
     _check_model(model)
     steps = _read_steps(fields)
-    added = tuple(_read_added(fields))
-    added += tuple(_read_named(model, beside, {token.text for token in added}))
+    added = tuple(_read_added(fields, steps, beside))
+    added += tuple(_read_named(model, beside, {token.token_id for token in added}))
     texts, types = _read_vocabulary(model, added, byte_level=steps.byte_level)
     whole_word_first = model.flag("ignore_merges", False)
     unk_id = None
@@ -106,21 +112,28 @@ def _check_model(model: Fields) -> None:
             raise model.fail(name, f"is {model.get(name)!r:.80}; not supported")
 
 
-def _read_added(fields: Fields) -> Iterator[AddedToken]:
+def _read_added(fields: Fields, steps: _Steps, beside: ModelFiles) -> Iterator[AddedToken]:
+    """Special are also those that files beside name. Others that are normalized get their spaces as the text does, and
+    are found in what became of it."""
     for token in fields.children("added_tokens"):
-        flags = SPECIAL if token.flag("special", False) else 0
+        text = token.need_text("content")
+        flags = SPECIAL if token.flag("special", False) or text in beside.names else 0
         flags |= LEFT_STRIP if token.flag("lstrip", False) else 0
         flags |= RIGHT_STRIP if token.flag("rstrip", False) else 0
         flags |= SINGLE_WORD if token.flag("single_word", False) else 0
-        yield AddedToken(token.need_text("content"), _check_id(token, "id", token.get("id")), flags)
+        if token.flag("normalized", False) and steps.normalizes_spaces and not flags:
+            text, flags = " " * steps.space_first + text.replace(SPACE_MARK, " "), AFTER_SPACING
+        yield AddedToken(text, _check_id(token, "id", token.get("id")), flags)
 
 
-def _read_named(model: Fields, beside: ModelFiles, known: set[str]) -> Iterator[AddedToken]:
+def _read_named(model: Fields, beside: ModelFiles, known: set[int]) -> Iterator[AddedToken]:
     """Tokens of the vocabulary that are special only because files beside it name them."""
     vocabulary = model.get("vocab")
-    for text in dict.fromkeys((beside.bos, beside.eos, beside.pad)):
-        if text is not None and text not in known and isinstance(vocabulary, dict) and text in vocabulary:
-            yield AddedToken(text, _check_id(model, f"vocab[{text!r:.80}]", vocabulary[text]), SPECIAL)
+    for text in beside.names:
+        if isinstance(vocabulary, dict) and text in vocabulary:
+            token_id = _check_id(model, f"vocab[{text!r:.80}]", vocabulary[text])
+            if token_id not in known:
+                yield AddedToken(text, token_id, SPECIAL)
 
 
 def _check_id(fields: Fields, name: str, value: object) -> int:
@@ -232,7 +245,7 @@ def _read_char_level(normalizers: list[Fields], pre_tokenizers: list[Fields]) ->
     if not pre_tokenizers:
         if not replaces:
             raise normalizers[0].fail("type", "leaves spaces as they are, and there is no pre_tokenizer")
-        return _Steps(False, space_first=prepends, space_each=prepends)
+        return _Steps(False, space_first=prepends, space_each=prepends, normalizes_spaces=True)
     meta = pre_tokenizers[0]
     if len(pre_tokenizers) > 1 or meta.text("type") != "Metaspace" or prepends or replaces:
         raise meta.fail("type", f"is {meta.text('type')!r}; supported are ByteLevel and a lone Metaspace")

@@ -11,7 +11,7 @@ from gristmill._tokenizer import Splitter
 from gristmill.tokenizer.kinds import SPECIAL
 from gristmill.tokenizer.special import find_end_ids
 
-# Token types as SentencePiece and GGUF number them; GGUF's 0 is undefined.
+# Token types as SentencePiece and GGUF number them; GGUF's 0, undefined, is read as unused.
 UNDEFINED, NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(7)
 SPACE_MARK: Final = "\u2581"
 

@@ -5,6 +5,7 @@ What a form cannot say is refused by name; what none of them says (a normal form
 from __future__ import annotations
 
 import json
+import logging
 import struct
 from pathlib import Path
 from typing import Final
@@ -16,6 +17,7 @@ from gristmill.formats.write_file import new_file
 from gristmill.tokenizer.gguf_vocab import find_pre_name
 from gristmill.tokenizer.interface import TokenizerError
 from gristmill.tokenizer.merges import Pair, has_unreachable_tokens, merges_of, scores_of, token_texts
+from gristmill.tokenizer.special import find_end_ids
 from gristmill.tokenizer.vocabulary import (
     BYTE,
     CONTROL,
@@ -27,6 +29,8 @@ from gristmill.tokenizer.vocabulary import (
     Vocabulary,
 )
 from gristmill.tokenizer.write_json import config_fields, tokenizer_fields
+
+logger = logging.getLogger(__name__)
 
 MetadataValue = str | bool | np.uint32 | list[bytes] | NDArray[np.float32] | NDArray[np.int32]
 
@@ -62,10 +66,21 @@ def to_gguf_metadata(vocabulary: Vocabulary) -> dict[str, MetadataValue]:
         "unknown_token_id": vocabulary.unk_id,
         "padding_token_id": vocabulary.pad_id,
     }
-    ids |= dict(zip(_END_KEYS, vocabulary.named_end_ids, strict=False))
+    ids |= dict(zip(_END_KEYS, _named_ends(vocabulary), strict=False))
     found |= {_PREFIX + key: np.uint32(token_id) for key, token_id in ids.items() if token_id is not None}
     found |= {_PREFIX + key: flag for key, flag in _bos_eos_flags(vocabulary).items()}
     return found | _template_fields(vocabulary)
+
+
+def _named_ends(vocabulary: Vocabulary) -> list[int]:
+    """The end of text, then first what no reader finds by its text: there are keys for three. Logs what has none."""
+    by_text = find_end_ids(vocabulary.special_ids, ())
+    end, others = vocabulary.named_end_ids[:1], vocabulary.named_end_ids[1:]
+    ends = [*end, *sorted(others, key=lambda token_id: token_id in by_text)]
+    if lost := [token_id for token_id in ends[len(_END_KEYS) :] if token_id not in by_text]:
+        what = "%s: GGUF has keys for %d ids that end an answer: %s will end none"
+        logger.warning(what, vocabulary.where, len(_END_KEYS), ", ".join(map(str, lost)))
+    return ends
 
 
 def _gguf_types(vocabulary: Vocabulary) -> NDArray[np.int32]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from gristmill._tokenizer import Splitter
-from gristmill.tokenizer.kinds import LEFT_STRIP, RIGHT_STRIP, SINGLE_WORD, SPECIAL
+from gristmill.tokenizer.kinds import AFTER_SPACING, LEFT_STRIP, RIGHT_STRIP, SINGLE_WORD, SPECIAL
 from gristmill.tokenizer.merges import has_byte_tokens, merges_of, token_texts
 from gristmill.tokenizer.split import KNOWN_PATTERNS
 from gristmill.tokenizer.vocabulary import NORMAL, SPACE_MARK, UNUSED, Vocabulary
@@ -18,12 +18,15 @@ Fields = dict[str, Any]
 def tokenizer_fields(vocabulary: Vocabulary) -> Fields:
     """The content of tokenizer.json."""
     texts = token_texts(vocabulary)
+    added = _added_tokens(vocabulary, texts)
+    for token in added:
+        texts[token["id"]] = token["content"]
     is_bytes = vocabulary.kind == "bpe"
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": _added_tokens(vocabulary, texts),
+        "added_tokens": added,
         "normalizer": ({"type": "NFC"} if vocabulary.nfc else None) if is_bytes else _char_normalizer(vocabulary),
         "pre_tokenizer": _byte_pre_tokenizer(vocabulary) if is_bytes else _metaspace(vocabulary),
         "post_processor": _post_processor(vocabulary, texts),
@@ -69,6 +72,14 @@ def config_fields(vocabulary: Vocabulary) -> Fields:
 
 def _added_tokens(vocabulary: Vocabulary, texts: list[str]) -> list[Fields]:
     tokens = {token.token_id: _added(token.token_id, token.text, token.flags) for token in vocabulary.added}
+    if not vocabulary.space_unless_there:
+        # What is found once spaces are put is normalized itself, and may get one in front there.
+        put = " " * vocabulary.space_first
+        tokens |= {
+            token.token_id: tokens[token.token_id] | {"content": token.text.removeprefix(put), "normalized": True}
+            for token in vocabulary.added
+            if token.flags & AFTER_SPACING and token.text.startswith(put) and token.text != put
+        }
     named = (vocabulary.bos_id, *vocabulary.named_end_ids, vocabulary.unk_id, vocabulary.pad_id)
     for token_id in named:
         if token_id is not None and token_id not in tokens:
