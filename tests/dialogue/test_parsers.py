@@ -116,6 +116,12 @@ GOLDEN: dict[str, tuple[str, str, bool, tuple[str, str, list[tuple[str, str]]]]]
         False,
         ("", "", [("get_weather", '{"city": "a\\n\\tb\\u0001"}')]),
     ),
+    "qwen, control characters in a string of arguments": (
+        "qwen",
+        hermes("get_weather", r'"{\"city\": \"a\n\tb\u0001\"}"'),
+        False,
+        ("", "", [("get_weather", '{"city": "a\\n\\tb\\u0001"}')]),
+    ),
     "qwen, ends in the arguments": (
         "qwen",
         '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Par',

@@ -88,6 +88,9 @@ def test_it_is_known_by_its_template() -> None:
         ("list", "['a', None, {'b': True}]", ["a", None, {"b": True}]),
         ("list", "[1, 2", "[1, 2"),
         ("list", "\"['a']\"", ["a"]),
+        ("list", r"['C:\dir']", [r"C:\dir"]),
+        ("list", r"['\ud83d\ude00']", ["😀"]),
+        ("list", '["\\ud83d\n"]', ["\ufffd\n"]),
         ("object", '{"a": "line\nline"}', {"a": "line\nline"}),
         ("object", "[" * 100_000, "[" * 100_000),
         ("maybe", "null", None),
@@ -108,7 +111,7 @@ def test_it_is_known_by_its_template() -> None:
 def test_a_text_stands_for_what_its_schema_says(name: str, text: str, expected: Any) -> None:
     content, [(called, arguments)] = read(call(parameter(name, text)))
     assert (content, called) == ("", "edit")
-    assert json.loads(arguments) == {name: expected}
+    assert json.loads(arguments.encode()) == {name: expected}
     assert type(json.loads(arguments)[name]) is type(expected)
 
 

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import pytest
 from dialogue.helpers import TOOLS, Bytes, Parsed, put_together
 
+from gristmill.dialogue.harmony import TEXTS
 from gristmill.dialogue.parsers import make_parser
 from gristmill.dialogue.reader import DialogueReader
-from gristmill.dialogue.types import Delta
+from gristmill.dialogue.types import Delta, Tool
 
 CALL = '<tool_call>{"name": "get_time", "arguments": {"a": "é"}}</tool_call>'
 
@@ -51,6 +52,33 @@ def test_stop_strings() -> None:
 def test_a_stop_string_within_the_first_tokens_is_text(min_tokens: int, content: str) -> None:
     """Three tokens complete the first, six the second."""
     assert read("a<>b<>c", [], stop=["<>"], min_tokens=min_tokens).content == content
+
+
+HARMONY = tuple(TEXTS.values())
+
+
+@pytest.mark.parametrize(
+    ("kind", "special", "text", "tools"),
+    [
+        ("plain", (), "a\n", ()),
+        ("qwen", (), "<think>b\n</think>\n\na\n", ()),
+        ("deepseek", (), "a\n", ()),
+        ("llama", (), "a\n", ()),
+        ("harmony", HARMONY, "<|channel|>final<|message|>a\n", ()),
+        ("harmony", HARMONY, "<|channel|>final<|message|>a\n", TOOLS),
+    ],
+)
+def test_a_stop_string_of_white_space_ends_content_at_once(
+    kind: str, special: Sequence[str], text: str, tools: Sequence[Tool]
+) -> None:
+    """Where no call can follow that it would stand beside: what comes after it may be white space without end."""
+    tokenizer = Bytes(special)
+    reader = DialogueReader(tokenizer, make_parser(kind, tools=tools), ["\n"])
+    *before, last = tokenizer.encode_all(text)
+    deltas = [delta for token_id in before for delta in reader.push(token_id)]
+    assert not reader.stopped
+    assert put_together([*deltas, *reader.push(last)]).content == "a"
+    assert reader.stopped
 
 
 def test_an_id_that_ends_answers_is_no_text() -> None:

@@ -260,7 +260,8 @@ def test_a_schema_that_cannot_be_kept_is_refused(running, schema: dict[str, Any]
 
 def test_fields_that_ask_for_nothing_pass(running) -> None:
     body = {**GREEDY, "store": False, "service_tier": "auto", "modalities": ["text"], "seed": None, "tools": None}
-    body |= {"user": "me", "metadata": {"a": "b"}, "messages": [{"role": "user", "content": "ab", "tool_calls": None}]}
+    body |= {"user": "me", "metadata": {"a": "b"}, "logprobs": False, "top_logprobs": 0}
+    body |= {"messages": [{"role": "user", "content": "ab", "tool_calls": None}]}
     assert running.http.post("/v1/chat/completions", json=body).status_code == 200
 
 

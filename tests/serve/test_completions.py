@@ -164,6 +164,15 @@ def test_what_does_not_fit_is_refused_with_both_numbers(running) -> None:
         running.openai.completions.create(model="tiny", prompt="a", max_tokens=2048)
 
 
+def test_where_nothing_is_generated_a_prompt_may_fill_the_context(running) -> None:
+    scoring = {"max_tokens": 0, "echo": True, "logprobs": 0}
+    for path, name, more in (("/v1/completions", "prompt", scoring), ("/v1/embeddings", "input", {})):
+        assert running.http.post(path, json={name: [5] * 2048, **more}).status_code == 200
+        refused = running.http.post(path, json={name: [5] * 2049, **more}).json()["error"]
+        assert refused["code"] == "context_length_exceeded"
+        assert "2049 tokens" in refused["message"]
+
+
 def test_a_text_too_long_for_any_context_is_not_tokenized(running) -> None:
     response = running.http.post("/v1/completions", json={"prompt": "a" * 1_000_000})
     assert response.status_code == 400

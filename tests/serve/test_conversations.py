@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from processor_time import assert_grows_less
 
 from gristmill.dialogue.types import Kind
 from gristmill.serve import messages_protocol, responses_protocol
@@ -120,6 +121,26 @@ def test_thoughts_texts_and_calls_are_one_message_until_another_begins() -> None
         ("so", None, 0),
     ]
     assert [message["content"] for message in of_items(said, {**said, "content": "More."})] == ["I look.", "More."]
+
+
+def test_thoughts_around_a_responses_text_are_all_given_back() -> None:
+    """As gpt-oss writes them."""
+    thoughts = [{"type": "reasoning", "content": [{"type": "reasoning_text", "text": each}]} for each in ("hm", "so")]
+    (message,) = of_items(thoughts[0], {"role": "assistant", "content": "I look."}, thoughts[1], CALL)
+    assert (message["reasoning_content"], message["content"]) == ("hm\nso", "I look.")
+    assert len(message["tool_calls"]) == 1
+
+
+@pytest.mark.parametrize("api", ["messages", "responses"])
+def test_many_small_parts_take_linear_time(api: str) -> None:
+    """Sixteen times as many take some sixteen times the time: they are read where all requests are answered."""
+    thought = {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "a" * 40}]}
+
+    def read(n: int) -> None:
+        messages = of_turn("user", *[text("a" * 40)] * n) if api == "messages" else of_items(*[thought] * n)
+        assert len(messages) == 1
+
+    assert_grows_less(read, 10_000, 160_000, 64)
 
 
 def of_response(**body: Any) -> ChatRequest:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import re
 import socket
 from collections.abc import Iterator
 
@@ -167,6 +169,34 @@ def test_reasons_are_said_in_this_servers_words(running: Running) -> None:
     assert too_long(8, 3, 8, "prompt", at_least=True).message.startswith(
         told.format("at least 8 tokens", " and 3 for the answer")
     )
+
+
+@pytest.mark.parametrize("path", ["/none", "/v1/completions"])
+def test_a_body_that_breaks_after_its_answer_ends_the_connection(
+    running: Running, caplog: pytest.LogCaptureFixture, path: str
+) -> None:
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+    with socket.create_connection(("127.0.0.1", int(running.url.rsplit(":", 1)[1])), timeout=10) as client:
+        client.sendall(head)
+        if path != "/none":  # more than is read of it
+            client.sendall(b"1100000\r\n" + bytes(0x1100000) + b"\r\n")
+        answer = client.recv(4096)
+        client.sendall(b"no chunk\r\n")
+        while more := client.recv(4096):
+            answer += more
+    assert re.match(rb"HTTP/1.1 4(04|13) ", answer)
+    assert answer.count(b"HTTP/1.1") == 1
+    assert not [record for record in caplog.records if record.name == "asyncio"]
+
+
+def test_clients_that_would_rather_speak_http_2_are_answered(
+    running: Running, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without advice to install something."""
+    monkeypatch.setattr(logging.getLogger("uvicorn"), "propagate", True)
+    upgrade = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAEAAEAAAAIAAAAB"}
+    assert running.http.get("/v1/models", headers=upgrade).status_code == 200
+    assert not caplog.records
 
 
 def test_a_model_has_several_names(llm: LLM) -> None:

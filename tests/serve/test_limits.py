@@ -7,8 +7,10 @@ import contextlib
 import json
 import random
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -275,6 +277,28 @@ def test_pages_from_anywhere_may_ask_where_they_are_let(llm: LLM) -> None:
         assert server.http.get("/v1/models", headers={**elsewhere, "x-api-key": "one"}).status_code == 403
 
 
+def test_what_no_browser_calls_an_origin_is_none() -> None:
+    """Nothing would ever come from there."""
+    Access(
+        cors_origins=(
+            "http://localhost:3000",
+            "https://mine.example",
+            "http://[::1]:80",
+            "chrome-extension://abc",
+            "null",
+        )
+    )
+    for origin in (
+        "",
+        "mine.example",
+        "https://mine.example/",
+        "https://Mine.example",
+        "https://a.example,https://b.example",
+    ):
+        with pytest.raises(ValueError, match="--cors-origin: "):
+            Access(cors_origins=("https://mine.example", origin))
+
+
 def test_names_that_are_allowed_are_the_servers_own(llm: LLM) -> None:
     names = ("host.docker.internal", "Mill.example.", "[fd00::1]", "192.168.0.7")
     with serving(llm, Settings(access=Access(allowed_hosts=names))) as server:
@@ -449,6 +473,29 @@ def test_draining_refuses_what_is_new_and_finishes_what_is_open(llm: LLM) -> Non
             assert server.http.post("/v1/completions", json={"prompt": "ab"}).status_code == 503
             assert server.http.get("/health").status_code == 503
             assert [line for line in lines if line][-1] == "data: [DONE]"
+        wait_until(lambda: server.server.should_exit)
+
+
+def test_draining_finishes_what_is_still_being_prepared(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, may_go_on = threading.Event(), threading.Event()
+    with serving(llm, drain_s=100) as server, ThreadPoolExecutor(1) as pool:
+        texts = server.server.config.app.state.host.texts
+        prompt = texts.prompt
+
+        def prompt_that_takes_long(chat: Any) -> Any:
+            begun.set()
+            assert may_go_on.wait(60)
+            return prompt(chat)
+
+        monkeypatch.setattr(texts, "prompt", prompt_that_takes_long)
+        chat = {"messages": [{"role": "user", "content": "ab"}], "max_tokens": 5}
+        asking = pool.submit(server.http.post, "/v1/chat/completions", json=chat)
+        assert begun.wait(60)
+        server.server.drain()
+        time.sleep(0.5)  # the server looks ten times a second
+        assert not server.server.should_exit
+        may_go_on.set()
+        assert asking.result().status_code == 200
         wait_until(lambda: server.server.should_exit)
 
 

@@ -15,6 +15,7 @@ WEATHER = {
     "description": "of a city",
     "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}},
 }
+USED = {"type": "tool_use", "id": "c1", "name": "weather", "input": {"city": "Rome"}}
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</tool_call>'
 ANSWER = f"<think>\nhm\n</think>\n\nI will look.\n{CALL}"
 
@@ -51,9 +52,10 @@ def test_cached_tokens_are_told(running, client: Callable[..., anthropic.Anthrop
     client(running).messages.create(**asked)
     usage = client(running).messages.create(**asked).usage
     with client(running).messages.stream(**asked) as stream:
+        (last,) = [event.usage for event in stream if event.type == "message_delta"]  # LangChain reads no other
         streamed = stream.get_final_message().usage
     counted = client(running).messages.count_tokens(model="tiny", messages=ASK["messages"], system=asked["system"])
-    for told in (usage, streamed):
+    for told in (usage, streamed, last):
         assert told.cache_read_input_tokens >= 32
         assert told.input_tokens == counted.input_tokens - told.cache_read_input_tokens
         assert told.output_tokens == 2
@@ -188,6 +190,7 @@ def test_thoughts_are_told_or_left_out(
         ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, "tools[0].type"),
         ({"tool_choice": {"type": "tool"}}, "tool_choice.name"),
         ({"max_tokens": 5000}, "2048"),
+        ({"messages": [*ASK["messages"], {"role": "assistant", "content": [USED]}]}, "messages: end with calls"),
     ],
 )
 def test_refusals_have_this_apis_shape(running, change: dict[str, Any], name: str) -> None:

@@ -6,14 +6,17 @@ import json
 import socket
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from types import SimpleNamespace
+from typing import Any
 
 import httpx
 import pytest
 from served import Running, serving, wait_until
 
 from gristmill import LLM
+from gristmill.serve import slow_clients
 from gristmill.serve.server import allow_open_files
 
 pytestmark = pytest.mark.alone
@@ -161,6 +164,52 @@ def test_who_does_not_read_loses_the_connection_and_holds_up_nobody(llm: LLM) ->
         quick = running.http.post("/v1/completions", json={"prompt": "ab", "max_tokens": 2})
         assert quick.status_code == 200
         wait_until(lambda: service.n_open == 0 and llm.engine.load().used == 0)
+
+
+class Held:
+    """A connection whose last request is answered, but for what has to wait."""
+
+    def __init__(self) -> None:
+        self.cycle: Any = None
+        self.is_ended = False
+        self.n_resumed = self.n_unread = 0
+        self.transport = self
+
+    @property
+    def flow(self) -> Any:
+        return SimpleNamespace(write_paused=self.n_unread > 0)
+
+    def get_write_buffer_size(self) -> int:
+        return self.n_unread
+
+    def abort(self) -> None:
+        self.is_ended = True
+
+
+def is_ended(monkeypatch: pytest.MonkeyPatch, seconds: Iterable[tuple[int, int, int]]) -> bool:
+    """A connection of which each second shows the number of its request, how often its client went on reading, and the
+    bytes that wait for it. Three seconds of nothing end it."""
+    connection, sweeper = Held(), slow_clients.SlowClients(request_s=3, stall_s=3)
+    requests = [SimpleNamespace(response_complete=True) for _ in range(20)]
+    for now, (n, connection.n_resumed, connection.n_unread) in enumerate(seconds):
+        monkeypatch.setattr(slow_clients, "time", SimpleNamespace(monotonic=lambda now=now: float(now)))
+        connection.cycle = requests[n]
+        sweeper.sweep([connection])
+    return connection.is_ended
+
+
+def test_a_connection_that_is_used_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though it is quiet whenever somebody looks."""
+    assert is_ended(monkeypatch, [(0, 0, 0)] * 5)
+    assert not is_ended(monkeypatch, [(i, 0, 0) for i in range(20)])
+
+
+def test_who_reads_steadily_is_not_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether a large answer waits, or one small piece after another."""
+    assert is_ended(monkeypatch, [(0, 0, 1 << 20)] * 5)
+    assert is_ended(monkeypatch, [(0, 0, (1 << 20) - (i << 13)) for i in range(6)])
+    assert not is_ended(monkeypatch, [(0, 0, (1 << 20) - (i << 15)) for i in range(20)])
+    assert not is_ended(monkeypatch, [(0, i, 1 << 16) for i in range(20)])
 
 
 def median_s(http: httpx.Client) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -172,6 +173,19 @@ def test_an_engine_killed_while_it_is_loaded_again_comes_back(well) -> None:
     kill(well)
     wait_until(lambda: (child := well.service.supervisor.child) is not None and child.pid != second)
     check_comes_back(well)
+
+
+def test_an_engine_that_cannot_be_started_again_ends_the_server(
+    model_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with supervised(model_path) as server:
+        monkeypatch.setattr(engine_child.socket, "socketpair", fail)
+        kill(server)
+        wait_until(lambda: server.running.server.should_exit)
+        assert server.running.server.failure == "the engine's process cannot be started: [Errno 24] Too many open files"
 
 
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT], ids=["SIGSEGV", "SIGABRT"])

@@ -51,6 +51,24 @@ def test_calls_of_each_format(behind: tuple[Running, ScriptedService]) -> None:
     assert "weather" in prompt_of(running, service)
 
 
+@pytest.mark.parametrize(
+    ("template", "told"),
+    [
+        ("{% for m in messages %}[INST]{{ m.content }}{% endfor %}", "nothing that this model's chat template has"),
+        ("{% if tools %}[AVAILABLE_TOOLS]{% endif %}{{ messages[-1].content }}", "a format of this model's"),
+    ],
+)
+def test_tools_that_no_call_could_be_read_of(model_path: Path, tmp_path: Path, template: str, told: str) -> None:
+    (tmp_path / "chat.jinja").write_text(template)
+    with (
+        LLM(model_path, kv_type="f32", threads=1, chat_template=tmp_path / "chat.jinja") as llm,
+        serving(llm) as running,
+    ):
+        refused = running.http.post("/v1/chat/completions", json={**ASK, "tools": [TOOL]}).json()["error"]
+    assert refused["param"] == "tools"
+    assert told in refused["message"]
+
+
 @pytest.mark.parametrize("behind", [QWEN3], indirect=True, ids=["qwen3"])
 def test_thinking_is_switched(behind: tuple[Running, ScriptedService]) -> None:
     running, service = behind

@@ -31,7 +31,7 @@ CALL = '<tool_call>{"name": "get_time", "arguments": {}}</tool_call>'
 def taken(text: str, finish: Finish = Finish.STOP) -> ChatTurn:
     """After a token a byte, of which the last ends the answer."""
     tokenizer = Bytes([])
-    turn = ChatTurn(DialogueReader(tokenizer, make_parser("qwen", tools=TOOLS)), tokenizer, ())
+    turn = ChatTurn(DialogueReader(tokenizer, make_parser("qwen", tools=TOOLS)))
     ids = tokenizer.encode(text)
     for i, token_id in enumerate(ids, 1):
         assert turn.finish is None
@@ -54,7 +54,7 @@ def test_tokens_of_thoughts_are_counted() -> None:
 def test_a_stop_string_that_was_there_before_the_last_token_ended_nothing() -> None:
     """As where it is a mark of the answer's format, or came before min_tokens."""
     stops, tokenizer = ("</think>", "x"), Bytes([])
-    turn = ChatTurn(DialogueReader(tokenizer, make_parser("qwen"), stops), tokenizer, stops)
+    turn = ChatTurn(DialogueReader(tokenizer, make_parser("qwen"), stops))
     for token_id in tokenizer.encode("<think>hm</think>x"):
         turn.take(TokenEvent(token_id, None))
     assert (turn.finish, turn.stop_string) == ("stop", "x")
@@ -64,9 +64,22 @@ def test_a_stop_string_that_was_there_before_the_last_token_ended_nothing() -> N
 def test_the_stop_string_that_is_complete_first_counts(stops: Sequence[str]) -> None:
     tokenizer = Bytes(["one two three"])
     tokenizer.special_ids = {}  # it is a token as any other
-    turn = ChatTurn(DialogueReader(tokenizer, make_parser("plain"), stops), tokenizer, stops)
+    turn = ChatTurn(DialogueReader(tokenizer, make_parser("plain"), stops))
     assert turn.take(TokenEvent(256, None)) == [ContentDelta("one ")]
     assert (turn.finish, turn.stop_string) == ("stop", "two")
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "stop"), [("qwen", "a\n\nb", "\n\n"), ("qwen", "a\n", "\n"), ("llama", "a<b", "<")]
+)
+def test_a_stop_string_that_the_parser_held_back_is_told(kind: str, text: str, stop: str) -> None:
+    """A later token shows that it is content."""
+    tokenizer = Bytes([])
+    turn = ChatTurn(DialogueReader(tokenizer, make_parser(kind, tools=TOOLS), [stop]))
+    ids = tokenizer.encode(text)
+    for i, token_id in enumerate(ids, 1):
+        turn.take(TokenEvent(token_id, Finish.STOP if i == len(ids) else None))
+    assert (turn.finish, turn.stop_string) == ("stop", stop)
 
 
 def test_a_prompts_cached_tokens_count_once() -> None:
@@ -110,3 +123,10 @@ def test_likelihoods_are_finite_and_of_any_id() -> None:
         "text_offset": [5, 6],
     }
     assert completion_logprobs(tokenizer, events, 0, 0)["top_logprobs"] is None
+
+
+def test_of_tokens_that_look_alike_the_likeliest_is_told() -> None:
+    """Texts are the names of the older form, and parts of characters have the same."""
+    event = TokenEvent(0xE2, None, -1.0, 1, ((0xE2, -1.0), (97, -2.0), (0xE3, -3.0)))
+    found = completion_logprobs(Bytes([]), [event], 3, 0)
+    assert found["top_logprobs"] == [{"\ufffd": -1.0, "a": -2.0}]

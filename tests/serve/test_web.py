@@ -264,6 +264,13 @@ def test_a_server_that_has_gone_is_an_error_too(visit: Visit) -> None:
     expect(visit.answer.get_by_role("alert")).to_contain_text("cannot be reached")
 
 
+def test_why_the_models_are_not_there_is_said(visit: Visit) -> None:
+    full = {"error": {"message": "the server has as many connections as it can; try again"}}
+    visit.page.route("**/v1/models", lambda route: route.fulfill(status=503, json=full))
+    visit.page.reload()
+    expect(visit.page.locator("#banner")).to_have_text(full["error"]["message"])
+
+
 def background(visit: Visit) -> int:
     """The page's brightness, 0 to 255."""
     colour = visit.page.evaluate("getComputedStyle(document.body).backgroundColor")

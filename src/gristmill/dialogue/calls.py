@@ -7,7 +7,7 @@ from enum import Enum, auto
 from typing import Final
 
 from gristmill.dialogue.output import SPACE, Answer
-from gristmill.dialogue.scan import Found, ObjectScanner, is_object
+from gristmill.dialogue.scan import Found, ObjectScanner, read_object
 
 _ARGUMENTS: Final = ("arguments", "parameters")
 _KNOWN_KEYS: Final = ("name", *_ARGUMENTS, "type", "id")
@@ -151,9 +151,9 @@ class Call:
                 return False
         elif self._reading in _ARGUMENTS and not self._begun:
             inner = part if part[0] == "{" else "" if part == "null" else _text_of(part).strip(SPACE)
-            if inner and not is_object(inner):
+            self._arguments = read_object(inner or "{}")
+            if self._arguments is None:
                 return False
-            self._arguments = inner or "{}"
         if self._name is not None and self._arguments is not None and not self._begun:
             self._begin(self._name)
             self._answer.arguments(self._arguments)

@@ -60,12 +60,14 @@ class Deltas:
 class Prose:
     """Text on its way out. White space at its end is held back until more text shows that it belongs to it.
 
-    kind  ReasoningDelta or ContentDelta
+    kind   ReasoningDelta or ContentDelta
+    holds  False: a mark beside which white space goes never comes, so that there is nothing to wait for
     """
 
-    def __init__(self, kind: type[ReasoningDelta] | type[ContentDelta], out: Deltas) -> None:
+    def __init__(self, kind: type[ReasoningDelta] | type[ContentDelta], out: Deltas, *, holds: bool = True) -> None:
         self._kind = kind
         self._out = out
+        self._holds = holds
         self._strip = ""
         self._held: list[str] = []
         self._written = False
@@ -76,7 +78,7 @@ class Prose:
             if not text:
                 return
             self._strip = ""
-        body = text.rstrip(SPACE)
+        body = text.rstrip(SPACE) if self._holds else text
         if body:
             self._write("".join(self._held) + body)
             self._held.clear()
@@ -108,17 +110,20 @@ class Answer:
 
     names     of functions that may be called
     parallel  whether there may be more than one call
+    beside    calls stand in the content, which has no white space beside them
     new_id    makes the calls' ids
     """
 
-    def __init__(self, names: Set[str], *, parallel: bool = True, new_id: Callable[[], str] = new_call_id) -> None:
+    def __init__(
+        self, names: Set[str], *, parallel: bool = True, beside: bool = True, new_id: Callable[[], str] = new_call_id
+    ) -> None:
         self._names = names
         self._parallel = parallel
         self._new_id = new_id
         self._n_calls = 0
         self._deltas = Deltas()
         self._arguments: Callable[[str], Delta] | None = None
-        self.content = Prose(ContentDelta, self._deltas)
+        self.content = Prose(ContentDelta, self._deltas, holds=beside and bool(names))
         self.reasoning = Prose(ReasoningDelta, self._deltas)
 
     @property

@@ -5,9 +5,12 @@ from __future__ import annotations
 import ast
 import json
 import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import unquote
+
+from gristmill.dialogue.calls import without_halves
 
 _LONGEST_LITERAL: Final = 65536  # characters of what may be Python's notation and is no JSON
 MOST_NESTED: Final = 16  # schemas of a parameter in one another
@@ -133,8 +136,9 @@ def _literal(text: str) -> tuple[Any, str]:
         return None, ""
     for read in (_loosely, ast.literal_eval):
         try:
-            value = read(text)
-            return value, json.dumps(value, ensure_ascii=False, allow_nan=False)
+            with warnings.catch_warnings(action="ignore"):  # of escapes that Python does not know
+                value = read(text)
+            return value, without_halves(json.dumps(value, ensure_ascii=False, allow_nan=False))
         except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
             pass
     return None, ""

@@ -36,7 +36,8 @@ def make_parser(
     new_id               makes the calls' ids
     Raises ValueError for a kind that there is not.
     """
-    answer = Answer(callable_names(tools, tool_choice), parallel=parallel, new_id=new_id)
+    names, beside = callable_names(tools, tool_choice), Kind(kind) is not Kind.HARMONY
+    answer = Answer(names, parallel=parallel, beside=beside, new_id=new_id)
     how = {"starts_in_reasoning": starts_in_reasoning, "constrained": constrained}
     match Kind(kind):
         case Kind.QWEN:

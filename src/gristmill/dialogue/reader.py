@@ -32,6 +32,11 @@ class DialogueReader:
         """Whether a stop string came: nothing more does."""
         return self._stops.stopped
 
+    @property
+    def stopped_by(self) -> str | None:
+        """The stop string that came."""
+        return self._stops.stopped_by
+
     def push(self, token_id: int) -> list[Delta]:
         """What a token adds."""
         self._free = self._n_left > 0

@@ -213,12 +213,12 @@ class ObjectScanner:
         return self._end_value(at)
 
 
-def is_object(text: str) -> bool:
-    """Whether `text` is one JSON object and nothing else."""
+def read_object(text: str) -> str | None:
+    """`text` with control characters escaped, if it is one JSON object and nothing else."""
     scanner = ObjectScanner()
     found, at = Found.MORE, 0
     while at < len(text):
         found, at = scanner.scan(text, at)
         if found in (Found.END, Found.BAD):
             break
-    return found is Found.END and at == len(text)
+    return scanner.take() if found is Found.END and at == len(text) else None

@@ -87,7 +87,7 @@ def create_app(model: Model, settings: Settings | None = None, service: Service 
         service.close()
         texts.close()
 
-    middleware = [Middleware(Guard, settings.access, host)]
+    middleware = [Middleware(Guard, access=settings.access, host=host)]
     if origins := settings.access.cors_origins:
         cors = Middleware(
             CORSMiddleware, allow_origins=list(origins), allow_methods=["GET", "POST"], allow_headers=["*"]
@@ -215,6 +215,7 @@ async def _answer(
     answer: Callable[[Request, dict[str, Any]], Awaitable[Response]],
 ) -> Response:
     """Whatever goes wrong here has a status of its own: nothing was sent."""
+    host.n_begun += 1
     try:
         if host.draining:
             raise shutting_down()
@@ -223,6 +224,8 @@ async def _answer(
         return Response(status_code=499)  # nobody reads it
     except Exception as error:
         return error_response(as_api_error(error), request.url.path)
+    finally:
+        host.n_begun -= 1
 
 
 async def _run(request: Request, starting: Awaitable[Call], stream: bool) -> Response:

@@ -124,7 +124,7 @@ async def start_chat(host: Host, request: ChatRequest) -> ChatCall:
     params = request.params(defaults, most, n_top, wanted)
     submitted = Request(prompt.ids, params, request.priority, request.cache_salt)
     readers = [texts.reader(prompt, stops, request.min_tokens, constrained=constrained) for _ in range(request.n)]
-    turns = [ChatTurn(reader, texts.tokenizer, stops) for reader in readers]
+    turns = [ChatTurn(reader) for reader in readers]
     meter = Meter(host.metrics, request.n)
     try:
         answering = await host.service.start(copies(submitted, request.n))

@@ -95,7 +95,7 @@ class ChatRequest(Sampling, Conversation):
     @property
     def n_top(self) -> int | None:
         """Alternatives for each token; None where no log-probabilities are wanted."""
-        if self.top_logprobs is not None and not self.logprobs:
+        if self.top_logprobs and not self.logprobs:
             raise refuse("top_logprobs", "needs logprobs: true")
         return (self.top_logprobs or 0) if self.logprobs else None
 

@@ -168,4 +168,7 @@ def _encode(host: Host, prompt: str | list[int]) -> Given:
 def _extend(before: dict[str, Any] | None, more: dict[str, Any] | None) -> dict[str, Any] | None:
     if before is None or more is None:
         return before or more
-    return {name: before[name] + more[name] if before[name] is not None else None for name in before}
+    for name, values in before.items():
+        if values is not None:
+            values += more[name]
+    return before

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import h11
 from starlette.types import Receive, Scope, Send
 from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -18,6 +19,8 @@ class Connection(H11Protocol):
 
     ASGI's `send` takes each piece of a body through every layer of the application and through h11's events, which
     costs more than to make the piece. Only its beginning and its end need them.
+
+    n_resumed  times that the client took what it had let wait
     """
 
     def __init__(
@@ -28,6 +31,7 @@ class Connection(H11Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
+        self.n_resumed = 0
         app = self.app
 
         async def with_write(scope: Scope, receive: Receive, send: Send) -> None:
@@ -41,6 +45,21 @@ class Connection(H11Protocol):
         super().connection_made(transport)
         if self.limit_concurrency is not None and len(self.connections) >= self.limit_concurrency:
             transport.abort()
+
+    def resume_writing(self) -> None:
+        self.n_resumed += 1
+        super().resume_writing()
+
+    def _should_upgrade(self) -> bool:
+        """No, and the log says nothing of it: those that would rather speak HTTP/2, as Java's client, go on in this."""
+        return False
+
+    def send_400_response(self, msg: str) -> None:
+        """For what is no HTTP. Where it comes after an answer, as the rest of a body, the connection ends."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:
+            self.transport.close()
 
     def _write(self, data: bytes) -> bool:
         """As one chunk of a body whose length was not told."""

@@ -6,6 +6,7 @@ import base64
 import binascii
 import hmac
 import ipaddress
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -20,6 +21,8 @@ from gristmill.serve.wire import error_response
 
 MAX_HEADER_BYTES: Final = 64 << 10
 _OPEN = frozenset({"/health", "/healthz"})
+_ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.\-]*://[^\s/?#@A-Z]+")
+"""As browsers send them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +30,9 @@ class Access:
     """api_keys       one of them has to be shown, where there are any, for all but /health
     check_host     only names of this machine's own, and `allowed_hosts`, are answered to: a page from elsewhere may
                    have pointed its name here
-    cors_origins   pages from there may ask; '*': from anywhere
+    cors_origins   pages from there may ask; '*': from anywhere; 'null': from files
     allowed_hosts  other names than this machine's own that requests may call the server; '*': any
-    ValueError, which names the option, for a key that nobody has to know and for what is no name.
+    ValueError, which names the option, for a key that nobody has to know and for what is no name or no origin.
     """
 
     api_keys: tuple[str, ...] = ()
@@ -44,6 +47,10 @@ class Access:
             plain = name.isascii() and not any(c.isspace() for c in name)
             if not plain or _name_of(name) != name.strip("[]").lower().removesuffix("."):
                 raise ValueError(f"--allowed-host: {name!r:.80} is no name; leave out scheme and port, put IPv6 in []")
+        for origin in self.cors_origins:
+            if origin not in ("*", "null") and _ORIGIN.fullmatch(origin) is None:
+                told = "give scheme, name and port alone, in lower case, as in https://mill.example"
+                raise ValueError(f"--cors-origin: {origin!r:.80} is no origin; {told}")
 
 
 class Guard:

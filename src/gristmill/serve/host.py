@@ -32,7 +32,8 @@ class Defaults:
 @dataclass(slots=True)
 class Host:
     """names: what requests may call the model; the first is what answers call it. draining: nothing new is taken.
-    crowded: whether there are more connections than the server is to have.
+    n_begun: requests that are read and prepared, up to their answer or its stream. crowded: whether there are more
+    connections than the server is to have.
     """
 
     names: tuple[str, ...]
@@ -41,6 +42,7 @@ class Host:
     metrics: Metrics
     defaults: Defaults
     draining: bool = False
+    n_begun: int = 0
     crowded: Callable[[], bool] = lambda: False
     created: int = field(default_factory=lambda: int(time.time()))
 

@@ -57,8 +57,8 @@ class MessagesCall(BlocksCall):
 
     def end(self) -> bytes:
         last = [_event(*change) for change in self.blocks.finish()]
-        usage = {"output_tokens": self.chat.usage.n_output}
-        last.append(event("message_delta", {"type": "message_delta", "delta": self._end(), "usage": usage}))
+        delta = {"type": "message_delta", "delta": self._end(), "usage": self._usage()}
+        last.append(event("message_delta", delta))
         last.append(event("message_stop", {"type": "message_stop"}))
         return b"".join(last)
 

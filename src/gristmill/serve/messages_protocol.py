@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import groupby
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, model_validator
@@ -171,17 +172,18 @@ def _blocks(content: Any, where: str, kinds: set[str]) -> list[dict[str, Any]]:
 def _user(blocks: list[dict[str, Any]], where: str) -> list[dict[str, Any]]:
     """Results of calls are messages of their own."""
     messages: list[dict[str, Any]] = []
-    for i, block in enumerate(blocks):
-        if block["type"] == "tool_result":
-            results = _blocks(block.get("content", ""), f"{where}[{i}].content", {"text"})
-            text = "\n".join(result["text"] for result in results)
-            text = f"Error: {text}" if block.get("is_error") is True else text
-            messages.append({"role": "tool", "tool_call_id": block["tool_use_id"], "content": text})
-        elif messages and messages[-1]["role"] == "user":
-            messages[-1]["content"] += "\n" + block["text"]
+    for is_text, group in groupby(enumerate(blocks), lambda each: each[1]["type"] == "text"):
+        if is_text:
+            messages.append({"role": "user", "content": "\n".join(block["text"] for _, block in group)})
         else:
-            messages.append({"role": "user", "content": block["text"]})
+            messages += [_result(block, f"{where}[{i}].content") for i, block in group]
     return messages
+
+
+def _result(block: dict[str, Any], where: str) -> dict[str, Any]:
+    text = "\n".join(part["text"] for part in _blocks(block.get("content", ""), where, {"text"}))
+    text = f"Error: {text}" if block.get("is_error") is True else text
+    return {"role": "tool", "tool_call_id": block["tool_use_id"], "content": text}
 
 
 def _assistant(blocks: list[dict[str, Any]]) -> dict[str, Any]:

@@ -86,7 +86,7 @@ async def embeddings(host: Host, request: EmbeddingRequest) -> bytes:
 def _ids(texts: Texts, given: str | list[int]) -> list[int]:
     """ApiError for more than the context holds, and for ids that are none."""
     ids = texts.encode(given, "input") if isinstance(given, str) else given
-    texts.check_length(len(ids) - 1, None, "input")
+    texts.check_length(len(ids), 0, "input")
     if max(ids, default=0) >= texts.tokenizer.vocab_size:
         raise refuse("input", f"token id {max(ids)} is outside the vocabulary of {texts.tokenizer.vocab_size}")
     return ids

@@ -85,6 +85,9 @@ def as_chat(request: ResponsesRequest) -> ChatRequest:
     items = [{"role": "user", "content": request.input}] if isinstance(request.input, str) else request.input
     for i, item in enumerate(items):
         _add(messages, item, f"input[{i}]")
+    for message in messages:
+        if "thoughts" in message:
+            message["reasoning_content"] = "\n".join(filter(None, message.pop("thoughts")))
     fields: dict[str, Any] = {
         "messages": messages,
         "max_tokens": request.max_output_tokens,
@@ -125,8 +128,8 @@ def _add(messages: list[dict[str, Any]], item: dict[str, Any], where: str) -> No
         ):
             messages.append({"role": "assistant"})
         if kind == "reasoning":
-            thoughts = item.get("content") or item.get("summary") or ""
-            messages[-1]["reasoning_content"] = _text(thoughts, f"{where}.content")
+            thought = _text(item.get("content") or item.get("summary") or "", f"{where}.content")
+            messages[-1].setdefault("thoughts", []).append(thought)
         else:
             function = {"name": item.get("name"), "arguments": item.get("arguments")}
             call = {"id": item.get("call_id"), "type": "function", "function": function}

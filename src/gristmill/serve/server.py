@@ -127,7 +127,8 @@ class Server(uvicorn.Server):
         if self.failure is None and not self._host.draining and (failure := self._host.service.health.failure):
             self.failure = failure
             self.should_exit = True
-        if self._deadline is not None and (self._host.service.n_open == 0 or time.monotonic() > self._deadline):
+        n_left = self._host.n_begun + self._host.service.n_open
+        if self._deadline is not None and (n_left == 0 or time.monotonic() > self._deadline):
             self._host.service.fail(shutting_down())
             self.should_exit = True
         return await super().on_tick(counter)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from typing import Any
 
 from gristmill.serve.turn import Usage
@@ -55,13 +56,21 @@ def completion_logprobs(
         offsets.append(offset)
         offset += len(text)
     none: list[Any] = [] if first is None else [None]
-    tops = [{text_of(tokenizer, i): _finite(p) for i, p in event.top_logprobs[:n_top]} for event in events]
+    tops = [_by_text(tokenizer, event.top_logprobs[:n_top]) for event in events]
     return {
         "tokens": texts,
         "token_logprobs": none + [_finite(e.logprob if e.logprob is not None else 0.0) for e in events],
         "top_logprobs": (none + tops) if n_top else None,
         "text_offset": offsets,
     }
+
+
+def _by_text(tokenizer: Tokenizer, top: Sequence[tuple[int, float]]) -> dict[str, float]:
+    """Likeliest first, and of those that look alike, as parts of characters do, the likeliest."""
+    found = dict[str, float]()
+    for token_id, logprob in top:
+        found.setdefault(text_of(tokenizer, token_id), _finite(logprob))
+    return found
 
 
 def _finite(logprob: float) -> float:

@@ -31,7 +31,7 @@ class Supervisor:
 
     on_death  is told what open requests are to be told
     The first process must become ready; later ones may die MAX_DEATHS times in a row. After that, and where the model
-    cannot be loaded, `health` has the failure.
+    cannot be loaded or a process cannot be started, `health` has the failure.
     """
 
     def __init__(self, options: EngineOptions, watch: Watch, on_death: Callable[[ApiError], None]) -> None:
@@ -84,7 +84,12 @@ class Supervisor:
     async def _run(self) -> None:
         n_deaths = 0
         while True:
-            child = await EngineChild.start(self._options, self._watch)
+            try:
+                child = await EngineChild.start(self._options, self._watch)
+            except OSError as error:  # the system has no process or no file left
+                message = "the engine's process cannot be started"
+                self._health = replace(self._health, status="dead", message=message, failure=f"{message}: {error}")
+                return
             how = await self._live(child)
             was_steady = child.ready_at is not None and time.monotonic() - child.ready_at >= STEADY_S
             n_deaths = 1 if was_steady else n_deaths + 1

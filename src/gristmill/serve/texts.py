@@ -63,7 +63,8 @@ class Texts:
             raise too_long(n_tokens, 0, self.max_context, param, at_least=True)
 
     def check_length(self, n_prompt: int, n_answer: int | None, param: str) -> None:
-        if n_prompt + (n_answer or 1) > self.max_context:
+        """ApiError for more than the context holds. n_answer: None for one token and more, 0 where there is none."""
+        if n_prompt + (1 if n_answer is None else n_answer) > self.max_context:
             raise too_long(n_prompt, n_answer or 0, self.max_context, param)
 
     def prompt(self, chat: Conversation) -> ChatPrompt:
@@ -106,6 +107,8 @@ class Texts:
     def _render(self, chat: Conversation, tools: tuple[Tool, ...]) -> Parts:
         messages = [message.plain() for message in chat.messages]
         self.check_bytes(sum(len(m["content"].encode()) for m in messages if "content" in m), "messages")
+        if chat.continue_final_message and messages[-1].get("tool_calls"):
+            raise refuse("messages", "end with calls, and only a text can go on; give the calls' results")
         if self.kind is Kind.HARMONY and not chat.continue_final_message:
             return self._render_harmony(chat, messages, tools)
         template = self.template
@@ -138,8 +141,12 @@ class Texts:
     def _check_tools(self, tools: tuple[Tool, ...]) -> None:
         if not tools:
             return
-        if self.kind is Kind.PLAIN or (self.kind is not Kind.HARMONY and "tools" not in self.template_words):
+        if self.kind is not Kind.HARMONY and "tools" not in self.template_words:
             raise unsupported("tools", "are nothing that this model's chat template has")
+        if self.kind is Kind.PLAIN:
+            raise unsupported(
+                "tools", "are called in a format of this model's that cannot be read here; leave them out"
+            )
 
 
 _TOOL_FIELDS = frozenset({"name", "description", "parameters", "strict"})

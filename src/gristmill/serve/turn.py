@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -13,7 +12,6 @@ from gristmill.outputs import TextReader
 from gristmill.serve.inbox import Indexed
 from gristmill.serve.metrics import Meter
 from gristmill.serve.service import Answering
-from gristmill.tokenizer.interface import Tokenizer
 from gristmill.types import Event, PromptLogprobs, Request, SamplingParams, TokenEvent
 
 
@@ -34,44 +32,32 @@ class ChatTurn:
     """An answer with thoughts and calls.
 
     n_reasoning  tokens that showed a thought
-    stop_string  what ended it, of those that may
+    stop_string  what ended it, if one did
     """
 
-    def __init__(self, reader: DialogueReader, tokenizer: Tokenizer, stops: Sequence[str]) -> None:
+    def __init__(self, reader: DialogueReader) -> None:
         self._reader = reader
-        self._tokenizer = tokenizer
-        self._stops = stops
-        self._recent: deque[int] = deque(maxlen=4 * max(map(len, stops), default=0) + 4)  # bytes of a character, each
         self._calls = False
         self.n_reasoning = 0
-        self.stop_string: str | None = None
         self.finish: str | None = None
         self.ends_with_prompt = False
 
+    @property
+    def stop_string(self) -> str | None:
+        return self._reader.stopped_by
+
     def take(self, event: TokenEvent) -> list[Delta]:
-        self._recent.append(event.token_id)
         deltas = self._reader.push(event.token_id)
         if not self._reader.stopped and event.finish is not None:
             deltas += self._reader.finish()
             self.finish = event.finish.value
         if self._reader.stopped:
-            self.finish, self.stop_string = "stop", self._which()
+            self.finish = "stop"
         self.n_reasoning += any(isinstance(delta, ReasoningDelta) for delta in deltas)
         self._calls = self._calls or any(isinstance(delta, ToolCallStart) for delta in deltas)
         if self._calls and self.finish == "stop":
             self.finish = "tool_calls"
         return deltas
-
-    def _which(self) -> str | None:
-        """The one that was complete first, but not before the last token."""
-        text = self._tokenizer.decode(self._recent)
-        before = len(self._tokenizer.decode(list(self._recent)[:-1]))
-        ends = [
-            (at + len(stop), stop)
-            for stop in self._stops
-            if (at := text.find(stop, max(0, before - len(stop) + 1))) >= 0
-        ]
-        return min(ends)[1] if ends else None
 
 
 class TextTurn:

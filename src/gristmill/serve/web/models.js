@@ -39,7 +39,7 @@ export class Models {
       this.askKey();
       return;
     }
-    this.banner(error.status === 503 ? "The model is still loading…" : error.message);
+    this.banner(error.message);
     this.retry = setTimeout(() => this.find(), RETRY_MS);
   }
 
