@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -16,7 +17,7 @@ import numpy as np
 import pytest
 import small_model
 
-from gristmill import LLM, SamplingParams
+from gristmill import LLM, SamplingParams, StructuredOutputsParams
 from gristmill.bundled import STORY_MODEL
 from gristmill.formats.dequantize import dequantize
 from gristmill.formats.open import open_checkpoint
@@ -158,6 +159,12 @@ def test_a_prompt_that_cannot_be_run_is_refused(llm: LLM, prompt: list[int], mes
         llm.generate([prompt], GREEDY)
 
 
+def test_what_is_only_read_may_fill_the_context(llm: LLM) -> None:
+    assert len(llm.score([1] * 128)) == 127
+    with pytest.raises(ValueError, match="129 tokens, which is more than a context of 128"):
+        llm.score([1] * 129)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -250,6 +257,10 @@ def test_other_things_of_a_wrong_type_are_refused(llm: LLM) -> None:
         llm.generate(["a", "b"], GREEDY, priority=[None, 0])  # type: ignore[list-item]
     with pytest.raises(ValueError, match="ids is of type str"):
         llm.score("Once")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="start must be a position from 0 to 1"):
+        llm.logits([1, 2], 0.5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"prompt_ids has 2\.0 among its token ids"):
+        next(llm.pieces([1, 2.0], GREEDY))  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize("wrong", [{"temperature": 0}, {}, 0])
@@ -258,6 +269,8 @@ def test_chats_and_streams_take_no_other_params_either(path: Path, tmp_path: Pat
     with LLM(path, threads=1, chat_template=tmp_path / "t.jinja") as llm:
         with pytest.raises(ValueError, match="sampling_params must be SamplingParams, not"):
             llm.chat([{"role": "user", "content": "a"}], wrong)
+        with pytest.raises(ValueError, match="messages: give a list of at least one message"):
+            llm.chat({"role": "user", "content": "a"})  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="sampling_params must be SamplingParams, not"):
             next(llm.stream("a", wrong))
 
@@ -363,6 +376,16 @@ def test_a_closed_llm_says_so(path: Path) -> None:
         llm.generate(["a"], GREEDY)
 
 
+def test_a_closed_llm_keeps_no_memory(path: Path) -> None:
+    """The backend keeps what weights lie in, so it goes too, and at once."""
+    with LLM(path, threads=1, draft=path, speculate=True) as llm:
+        backend = weakref.ref(llm._ops)
+        assert list(llm.stream("a", GREEDY))
+        llm.generate(["a"], GREEDY)
+    assert backend() is None
+    assert llm.packing_s == 0
+
+
 def test_threads_may_call_at_once(path: Path) -> None:
     """Each gets what it would get alone (one context holds only so much, so the requests are short)."""
     llm = LLM(path, threads=2)
@@ -399,12 +422,18 @@ def test_options_are_checked(path: Path) -> None:
         LLM(path, threads=0)
     with pytest.raises(ValueError, match="kv_type q8_0 is for device cpu"):
         LLM(path, device="cuda", kv_type="q8_0")
-    for n in (0, 4097):
-        with pytest.raises(ValueError, match=f"max_sequences must be between 1 and 4096, not {n}"):
-            LLM(path, max_sequences=n)
-    for n in (-1, 16, 1.5):
-        with pytest.raises(ValueError, match=f"speculate must be True, False or a number of tokens up to 15, not {n}"):
+    for n in (0, 4097, 4.0, "4"):
+        with pytest.raises(ValueError, match=f"max_sequences must be between 1 and 4096, not {n!r}"):
+            LLM(path, max_sequences=n)  # type: ignore[arg-type]
+    for n in (-1, 16, 1.5, 3.0, "3"):
+        with pytest.raises(ValueError, match=f"speculate must be True, False or a number .* up to 15, not {n!r}"):
             LLM(path, speculate=n)  # type: ignore[arg-type]
+    for n in (64.0, "64"):
+        with pytest.raises(ValueError, match=f"the context must be between 2 and the model's 128 tokens, not {n!r}"):
+            LLM(path, max_context=n)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match=f"threads must be between 1 and 1024, not {n!r}"):
+            LLM(path, threads=n)  # type: ignore[arg-type]
+    assert LLM(path, threads=np.int64(1), max_context=np.int64(64), max_sequences=np.int32(2)).max_context == 64
 
 
 def test_what_nobody_asked_for(path: Path, tmp_path: Path) -> None:
@@ -422,6 +451,33 @@ def test_keys_and_values_may_take_four_fifths_of_what_weights_leave(monkeypatch:
     assert spare_memory(0) == 1 << 30
 
 
+@pytest.mark.parametrize(
+    ("folder", "limit", "used", "prefix"),
+    [
+        ("/sys/fs/cgroup", "memory.max", "memory.current", ""),
+        ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
+    ],
+)
+def test_and_of_what_a_container_may_take(
+    monkeypatch: pytest.MonkeyPatch, folder: str, limit: str, used: str, prefix: str
+) -> None:
+    """Files that it has read can be let go."""
+    stat = f"anon 5\n{prefix}inactive_file 30000\n{prefix}active_file 20000\n"
+    files = {"/proc/meminfo": "MemAvailable:  1000 kB\n", f"{folder}/memory.stat": stat, f"{folder}/{used}": "250000\n"}
+
+    def read(path: Path) -> str:
+        if str(path) not in files:
+            raise FileNotFoundError(path)
+        return files[str(path)]
+
+    monkeypatch.setattr(Path, "read_text", read)
+    files[f"{folder}/{limit}"] = "700000\n"
+    assert [spare_memory(n) for n in (0, 100_000, 600_000)] == [400_000, 320_000, 0]
+    for unlimited in ("max\n", "9223372036854771712\n"):
+        files[f"{folder}/{limit}"] = unlimited
+        assert spare_memory(0) == 819_200
+
+
 def test_without_a_vocabulary_ids_still_work(tmp_path: Path) -> None:
     llm = LLM(small_model.write_model(tmp_path / "alone.bin"), threads=1)
     assert llm.generate([[1, 2]], GREEDY)[0].outputs[0].text == ""
@@ -429,6 +485,15 @@ def test_without_a_vocabulary_ids_still_work(tmp_path: Path) -> None:
         llm.generate(["text"], GREEDY)
     with pytest.raises(ValueError, match="stop strings need a vocabulary, and this model has none"):
         llm.generate([[1, 2]], SamplingParams(stop="a"))
+
+
+def test_what_no_token_ends_cannot_be_constrained(path: Path, tmp_path: Path) -> None:
+    constrained = SamplingParams(structured_outputs=StructuredOutputsParams(regex="a"))
+    with (
+        LLM(path, threads=1, tokenizer=small_model.write_bytes(tmp_path / "tokenizer.json")) as llm,
+        pytest.raises(ValueError, match="a token of it that ends answers; this model lacks them"),
+    ):
+        llm.generate("a", constrained)
 
 
 def test_a_broken_vocabulary_is_told_before_the_weights_are_there(

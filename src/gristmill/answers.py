@@ -47,8 +47,9 @@ class Answers:
             self._engine.cancel(request_id)
 
     def outputs(self) -> list[RequestOutput]:
-        """In the order of the prompts. Raises what went wrong with any of them."""
-        for _, _, collectors in self._requests:
+        """In the order of the prompts, once. Raises what went wrong with any of them."""
+        requests, self._requests = self._requests, []  # which lead back here, and so would keep the engine
+        for _, _, collectors in requests:
             for collector in collectors:
                 if collector.error is not None:
                     raise collector.error
@@ -60,7 +61,7 @@ class Answers:
                 collectors[0].prompt_logprobs(),
                 collectors[0].n_cached,
             )
-            for prompt, ids, collectors in self._requests
+            for prompt, ids, collectors in requests
         ]
 
     def _count_down(self) -> None:

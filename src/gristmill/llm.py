@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +61,12 @@ T = TypeVar("T")
 DEFAULT_CONTEXT = 8192
 """Context where none is asked for and the model allows as much."""
 
+_CONTROL_GROUPS = (
+    ("/sys/fs/cgroup", "memory.max", "memory.current", ""),
+    ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
+)
+"""Where both versions say what memory a container may take, and has taken, and how its statistics begin."""
+
 Message = Mapping[str, Any]
 
 
@@ -76,8 +82,8 @@ class LLM:
     max_sequences  requests that run at once; others wait for their turn
     kv_type        'f16', 'f32' or 'q8_0' (int8, a scale for each 32), what keys and values are kept in
     kv_budget      bytes for keys and values; None: what max_sequences of the whole context need, if four fifths of the
-                   memory that the weights leave free hold it, and otherwise that much. Pages come as they are used.
-                   On a card: what gpu_memory_fraction leaves
+                   memory that the weights leave free (of the system's, and of a container's limit) hold it, and
+                   otherwise that much. Pages come as they are used. On a card: what gpu_memory_fraction leaves
     speculate      most tokens that repetitions in a text may guess at a time, up to 15, which True stands for: the same
                    answers, faster where text repeats itself
     draft          a smaller model with the same vocabulary that guesses tokens ahead: the same answers, faster where it
@@ -125,26 +131,27 @@ class LLM:
         if device == "cuda" and kv_type == "q8_0":
             raise ValueError("kv_type q8_0 is for device cpu; on cuda use f16 or f32")
         _check_count("max_sequences", max_sequences)
-        if speculate not in range(LONGEST + 1):
-            raise ValueError(f"speculate must be True, False or a number of tokens up to {LONGEST}, not {speculate}")
+        if not isinstance(speculate, SupportsIndex) or speculate not in range(LONGEST + 1):
+            raise ValueError(f"speculate must be True, False or a number of tokens up to {LONGEST}, not {speculate!r}")
         checkpoint = open_checkpoint(path)
         config = read_config(checkpoint)
-        self._ops = pick_backend(device, threads, gpu_memory_fraction, lazy)
+        ops = pick_backend(device, threads, gpu_memory_fraction, lazy)
+        self._ops: Ops | None = ops
         context = pick_context(config, max_context)
         draft_checkpoint = open_checkpoint(locate(draft)) if draft is not None else None
         draft_config = read_config(draft_checkpoint) if draft_checkpoint is not None else None
         if draft_config is not None:
             check_draft(draft_config, config, context)
-        sizes = (context, max_sequences, self._ops.step_tokens)
+        sizes = (context, max_sequences, ops.step_tokens)
         on_card = device == "cuda"
         n_bytes = sum(bytes_as_loaded(checkpoint, config, target, 0).values())
         budget = kv_budget if kv_budget is not None else spare_memory(n_bytes)
         if not on_card:  # before the weights take their time
-            kv_plan = plan(self._ops, config, kv_type, *sizes, budget, draft_config)
+            kv_plan = plan(ops, config, kv_type, *sizes, budget, draft_config)
         with ThreadPoolExecutor(1) as beside:
             reading = beside.submit(ModelText, checkpoint, tokenizer, chat_template)
-            decoder = build(checkpoint, self._ops, _unless_failed(reading, progress), target)
-            small = build(draft_checkpoint, self._ops, progress, target) if draft_checkpoint is not None else None
+            decoder = build(checkpoint, ops, _unless_failed(reading, progress), target)
+            small = build(draft_checkpoint, ops, progress, target) if draft_checkpoint is not None else None
             self._text = reading.result()
         if tokenizer is not None and self._text.found is not None:
             check_vocabulary(tokenizer, self._text.found.vocab_size, config.vocab_size)
@@ -152,8 +159,8 @@ class LLM:
             if opened is not None:
                 opened.release_all()  # of a lazy model the file stays open
         if on_card:
-            budget = kv_budget if kv_budget is not None else spare_on_card(self._ops)
-            kv_plan = plan(self._ops, config, kv_type, *sizes, budget, draft_config)
+            budget = kv_budget if kv_budget is not None else spare_on_card(ops)
+            kv_plan = plan(ops, config, kv_type, *sizes, budget, draft_config)
         self.model_path = path
         self.model_name = name_of(model, path)
         self.config: ModelConfig = config
@@ -162,13 +169,13 @@ class LLM:
         settings = EngineSettings(
             context,
             max_sequences,
-            step_tokens=self._ops.step_tokens,
+            step_tokens=ops.step_tokens,
             eos_ids=self._eos_ids,
             speculate=LONGEST if speculate is True else speculate,
             replay=replay,
         )
         guide_of = self._guide_of()
-        self._engine: Engine | None = Engine(decoder, self._ops, settings, kv_plan, kv_type, guide_of, small, warming)
+        self._engine: Engine | None = Engine(decoder, ops, settings, kv_plan, kv_type, guide_of, small, warming)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -203,14 +210,15 @@ class LLM:
     @property
     def packing_s(self) -> float:
         """Seconds that requests have waited for a lazy model's weights to be packed."""
-        return self._ops.packing_s if isinstance(self._ops, CpuOps) else 0.0
+        ops = self._ops
+        return ops.packing_s if isinstance(ops, CpuOps) else 0.0
 
     @contextmanager
     def packing(self) -> Iterator[None]:
         """Meanwhile what a lazy model has left in its file is packed; for callers who wait for something else."""
-        stopped = threading.Event()
+        ops, stopped = self._ops, threading.Event()
         with ThreadPoolExecutor(1) as beside:
-            packed = beside.submit(self._ops.pack_waiting, stopped.is_set) if isinstance(self._ops, CpuOps) else None
+            packed = beside.submit(ops.pack_waiting, stopped.is_set) if isinstance(ops, CpuOps) else None
             try:
                 yield
             finally:
@@ -254,7 +262,12 @@ class LLM:
         import asyncio  # it takes 25 ms that most programs can spare
 
         loop, done = asyncio.get_running_loop(), asyncio.Event()
-        answers = self._submit_all(prompts, sampling_params, priority, lambda: loop.call_soon_threadsafe(done.set))
+
+        def wake() -> None:
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(done.set)
+
+        answers = self._submit_all(prompts, sampling_params, priority, wake)
         try:
             await done.wait()
         except BaseException:
@@ -285,7 +298,7 @@ class LLM:
         def tell(event: Event) -> None:
             told.put((event, time.perf_counter(), self.packing_s))
 
-        request_id = engine.submit(Request(tuple(prompt_ids), params), tell)
+        request_id = engine.submit(Request(tuple(as_ids(prompt_ids, "prompt_ids")), params), tell)
         try:
             while True:
                 event, at, packing_s = told.get()
@@ -317,7 +330,8 @@ class LLM:
         Special tokens are never parsed in what messages say. TemplateError (a ValueError) for a model without a
         template, or messages that its template refuses.
         """
-        several = [messages] if messages and isinstance(messages[0], Mapping) else messages
+        is_one = isinstance(messages, Mapping) or (messages and isinstance(messages[0], Mapping))
+        several = [messages] if is_one else messages
         options = (tools, add_generation_prompt, continue_final_message, chat_template_kwargs)
         prompts = [self.chat_prompt(conversation, *options) for conversation in several]  # type: ignore[arg-type]
         asked = _params_for_each(sampling_params, len(prompts))
@@ -412,6 +426,7 @@ class LLM:
         engine, self._engine = self._engine, None
         if engine is not None:
             engine.close()
+        self._ops = None  # which keeps the memory that it laid weights in
 
     def __enter__(self) -> LLM:
         return self
@@ -540,8 +555,8 @@ def pick_context(config: ModelConfig, asked: int | None) -> int:
     """Tokens of context to run with. ValueError for more than the model was made for."""
     if asked is None:
         return min(config.max_context, DEFAULT_CONTEXT)
-    if not 2 <= asked <= config.max_context:
-        raise ValueError(f"the context must be between 2 and the model's {config.max_context} tokens, not {asked}")
+    if not isinstance(asked, SupportsIndex) or not 2 <= asked <= config.max_context:
+        raise ValueError(f"the context must be between 2 and the model's {config.max_context} tokens, not {asked!r}")
     return asked
 
 
@@ -587,19 +602,35 @@ def _params_for_each(given: SamplingParams | Sequence[SamplingParams] | None, n:
 
 def spare_memory(n_bytes: int) -> int:
     """Four fifths of the memory that is free once n_bytes more of it are taken; a GiB where the system does not say."""
+    free = [n for n in (_free_in_system(), _free_in_container()) if n is not None]
+    return max(0, min(free) - n_bytes) * 4 // 5 if free else 2**30
+
+
+def _free_in_system() -> int | None:
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
-        available = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
     except (OSError, StopIteration):
-        return 2**30
-    return max(0, available - n_bytes) * 4 // 5
+        return None
+
+
+def _free_in_container() -> int | None:
+    """What is left of the control group's limit, counting what it keeps of files. None without a limit."""
+    for folder, limit, used, prefix in _CONTROL_GROUPS:
+        try:
+            stat = dict(line.split() for line in Path(folder, "memory.stat").read_text().splitlines())
+            n_files = int(stat[f"{prefix}inactive_file"]) + int(stat[f"{prefix}active_file"])
+            return int(Path(folder, limit).read_text()) - int(Path(folder, used).read_text()) + n_files
+        except (OSError, ValueError, KeyError):
+            continue
+    return None
 
 
 def _check_start(start: int, low: int, n: int) -> None:
-    if not low <= start < low + max(1, n):
+    if not isinstance(start, SupportsIndex) or not low <= start < low + max(1, n):
         raise ValueError(f"start must be a position from {low} to {low + n - 1}, as there are {n} tokens, not {start}")
 
 
 def _check_count(field: str, value: int) -> None:
-    if not 1 <= value <= 4096:
-        raise ValueError(f"{field} must be between 1 and 4096, not {value}")
+    if not isinstance(value, SupportsIndex) or not 1 <= value <= 4096:
+        raise ValueError(f"{field} must be between 1 and 4096, not {value!r}")

@@ -117,9 +117,11 @@ class StructuredOutputsParams:
             except (TypeError, ValueError, RecursionError) as error:
                 raise ValueError(f"structured_outputs.json cannot be written as JSON: {error}") from None
         if self.choice is not None:
-            if isinstance(self.choice, str) or not all(isinstance(c, str) for c in self.choice) or not self.choice:
+            is_list = isinstance(self.choice, Iterable) and not isinstance(self.choice, str)
+            choice = tuple(self.choice) if is_list else ()
+            if not choice or not all(isinstance(text, str) for text in choice):
                 raise ValueError("structured_outputs.choice must be a list of at least one string")
-            object.__setattr__(self, "choice", tuple(self.choice))
+            object.__setattr__(self, "choice", choice)
 
 
 RECOMMENDED = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")

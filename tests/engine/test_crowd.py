@@ -127,7 +127,8 @@ class Crowd:
         draft_model = None
         if way.draft and not all(self.decoder.config.windows):
             kv_plan = KvPlan(self.windows, (way.n_blocks,) * len(self.windows), 0)
-            draft_model = DraftModel(self.decoder, self.ops, kv_plan, kv_type, way.step_tokens, way.replay)
+            vocab_size = self.decoder.config.vocab_size
+            draft_model = DraftModel(self.decoder, self.ops, kv_plan, kv_type, way.step_tokens, way.replay, vocab_size)
         self.loop = Loop(self.scheduler, Runner(self.decoder, self.ops, kv, way.replay), self.ops, draft_model)
         self.told: dict[int, list[Event]] = {}
         self.n_cached = 0

@@ -20,7 +20,7 @@ import small_model
 
 from gristmill import LLM, SamplingParams
 from gristmill.engine.draft_model import check_draft
-from gristmill.engine.engine import EngineClosedError
+from gristmill.engine.engine import Engine, EngineClosedError
 from gristmill.engine.runner import Runner
 from gristmill.engine.scheduler import QueueFullError
 from gristmill.ops.cpu import CpuOps
@@ -249,6 +249,26 @@ def test_a_task_that_is_cancelled_ends_its_requests(llm: LLM) -> None:
     wait_until(lambda: n_in_use(llm) == 0, "freed")
 
 
+def test_an_answer_that_comes_when_its_loop_is_closed_is_no_error(
+    llm: LLM, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    closed = threading.Event()
+    llm._open().submit(Request((1,), LONG), lambda _: closed.wait(60))  # until then no step is made
+
+    async def main() -> None:
+        task = asyncio.create_task(llm.agenerate([[1, 2]], LONG))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    monkeypatch.setattr(Engine, "cancel", lambda *_: None)  # as if it came a moment too late
+    asyncio.run(main())
+    closed.set()
+    llm.generate([[1, 3]], LONG)  # which ends no sooner
+    assert not caplog.records
+
+
 def test_urgent_requests_go_first(path: Path) -> None:
     llm, ended = LLM(path, threads=1, max_sequences=1), list[int]()
     engine, done, submitted = llm._open(), threading.Semaphore(0), threading.Event()
@@ -296,6 +316,17 @@ def test_closing_ends_what_runs_with_a_reason(long_path: Path) -> None:
     assert all(isinstance(event.error, EngineClosedError) for event in reasons)
     with pytest.raises(EngineClosedError):
         engine.submit(Request((1,), LONG), lambda _: False)
+
+
+def test_a_thread_that_cannot_start_may_start_later(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            llm.generate([[1]], LONG)
+    assert llm.generate([[1]], LONG)
 
 
 def test_a_sink_that_fails_ends_its_own_request_alone(llm: LLM, caplog: pytest.LogCaptureFixture) -> None:
@@ -354,17 +385,23 @@ def test_a_step_that_fails_where_steps_follow_at_once(llm: LLM, monkeypatch: pyt
 
 
 def test_an_llm_that_is_dropped_ends_its_thread(path: Path) -> None:
+    """Whatever it was asked for, and at once: its weights are not to wait for the garbage collector."""
+
     def count() -> int:
         return sum(thread.name == "gristmill engine" for thread in threading.enumerate())
 
     gc.collect()
     before = count()
-    llm = LLM(path, threads=1)
-    llm.generate([[1]], LONG)
-    assert count() == before + 1
-    del llm
-    gc.collect()
-    wait_until(lambda: count() == before, "the thread ended")
+    gc.disable()
+    try:
+        for ask in (lambda llm: llm.generate([[1]], LONG), lambda llm: list(llm.stream("a", LONG))):
+            llm = LLM(path, threads=1)
+            ask(llm)
+            assert count() == before + 1
+            del llm
+            wait_until(lambda: count() == before, "the thread ended")
+    finally:
+        gc.enable()
 
 
 def test_a_draft_model_changes_no_answer(llm: LLM, path: Path) -> None:
@@ -380,12 +417,23 @@ def test_a_draft_model_changes_no_answer(llm: LLM, path: Path) -> None:
         assert scheduler.n_accepted > 0.9 * scheduler.n_drafted > 100
 
 
+@pytest.mark.parametrize("vocab", [200, 300])
+def test_a_draft_model_may_be_padded_otherwise(llm: LLM, path: Path, tmp_path: Path, vocab: int) -> None:
+    """What only one of the two knows is neither given to the other nor guessed."""
+    prompts = [[1, 258 - i, 30] for i in range(6)]
+    params = [SamplingParams(temperature=2, seed=i, max_tokens=60, ignore_eos=True) for i in range(6)]
+    expected = [output.outputs for output in llm.generate(prompts, params)]
+    with LLM(path, threads=1, draft=small_model.write_model(tmp_path / "padded.bin", vocab=vocab)) as guessing:
+        assert [output.outputs for output in guessing.generate(prompts, params)] == expected
+        assert guessing._open()._scheduler.n_accepted > 0
+
+
 def test_a_draft_model_must_fit(path: Path, tmp_path: Path) -> None:
     short = small_model.write_model(tmp_path / "short.bin", context=64)
     with pytest.raises(ValueError, match="made for 64 tokens of context, not 128"):
         LLM(path, draft=short)
-    other = small_model.write_model(tmp_path / "other.bin", vocab=258)
-    with pytest.raises(ValueError, match="has 258 tokens and the model 259: they need one vocabulary"):
+    other = small_model.write_model(tmp_path / "other.bin", vocab=130)
+    with pytest.raises(ValueError, match="has 130 tokens and the model 259: they need one vocabulary"):
         LLM(path, draft=other)
 
 

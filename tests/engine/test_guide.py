@@ -190,7 +190,8 @@ def test_params_keep_a_dict_as_text_and_stay_hashable() -> None:
     assert params.json == '{"type": "object", "properties": {"b": {}, "a": {}}}'
     sampling = SamplingParams(structured_outputs=params)
     assert hash(sampling) == hash(SamplingParams(structured_outputs=StructuredOutputsParams(json=params.json)))
-    assert StructuredOutputsParams(choice=["a", "b"]).choice == ("a", "b")  # type: ignore[arg-type]
+    for choice in (["a", "b"], iter("ab")):
+        assert StructuredOutputsParams(choice=choice).choice == ("a", "b")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -202,6 +203,8 @@ def test_params_keep_a_dict_as_text_and_stay_hashable() -> None:
         ({"choice": []}, "choice"),
         ({"choice": "ab"}, "choice"),
         ({"choice": [1]}, "choice"),
+        ({"choice": iter(())}, "choice"),
+        ({"choice": 5}, "choice"),
         ({"json": {"a": {1, 2}}}, "json"),
         ({"json": {"a": float("nan")}}, "json"),
         ({"json": 5}, "json"),

@@ -49,7 +49,18 @@ def test_conversions_keep_it(tmp_path: Path) -> None:
         assert read_recommended(out).said == SAID, name
         first = out
     written = json.loads((first / "generation_config.json").read_text())
-    assert written == {"do_sample": True, **SAID}
+    assert written == {"bos_token_id": 1, "eos_token_id": [2, 1], "do_sample": True, **SAID}
+
+
+def test_answers_end_in_transformers_as_well(tmp_path: Path) -> None:
+    """Which asks generation_config.json alone where it is there."""
+    transformers = pytest.importorskip("transformers")
+    model = folder(tmp_path / "a", eos_token_id=[7, 2], **SAID)
+    convert(open_checkpoint(model), tmp_path / "b.gguf")
+    convert(open_checkpoint(tmp_path / "b.gguf"), tmp_path / "c")
+    for name in ("c/generation_config.json", "c/config.json"):
+        assert set(json.loads((tmp_path / name).read_text())["eos_token_id"]) == {7, 2}
+    assert set(transformers.GenerationConfig.from_pretrained(tmp_path / "c").eos_token_id) == {7, 2}
 
 
 def test_nothing_is_said_by_others(tmp_path: Path) -> None:

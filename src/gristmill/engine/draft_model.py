@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import takewhile
 
 from gristmill.engine.batch import build
 from gristmill.engine.runner import Runner
@@ -16,6 +17,8 @@ from gristmill.ops.interface import BLOCK_SIZE, Ops
 from gristmill.types import ModelConfig
 
 FIRST_LENGTH, LONGEST = 4, 12
+MAX_PADDING = 128
+"""Models of one vocabulary may have more rows than it, and not equally many: 151,936 or 152,064 in Qwen2.5."""
 
 
 @dataclass(slots=True)
@@ -36,20 +39,24 @@ class DraftModel:
     a draft is kept exactly where the large model chooses it too, so the answer is the one that it would give alone.
 
     What it computes for blocks that sequences share, each of them computes alike, so it does not matter who was first.
+
+    vocab_size  of the large model
     """
 
     def __init__(
-        self, decoder: Decoder, ops: Ops, kv_plan: KvPlan, kv_type: str, step_tokens: int, replay: str
+        self, decoder: Decoder, ops: Ops, kv_plan: KvPlan, kv_type: str, step_tokens: int, replay: str, vocab_size: int
     ) -> None:
         self._ops = ops
+        self._own_vocab_size = decoder.config.vocab_size
+        self._vocab_size = vocab_size
         self._step_tokens = step_tokens
         self._n_groups = len(windows_of(decoder.config))  # all in the blocks of full attention
         self._n_blocks = (kv_plan.n_blocks[0],) * self._n_groups
         self._runner = Runner(decoder, ops, allocate(ops, decoder.config, self._n_blocks, kv_type), replay)
         self._states: dict[int, _State] = {}
 
-    def warmer(self, vocab_size: int, max_sequences: int, max_context: int) -> Warmer:
-        return Warmer(self._runner, self._ops, self._n_blocks, vocab_size, max_sequences, max_context)
+    def warmer(self, max_sequences: int, max_context: int) -> Warmer:
+        return Warmer(self._runner, self._ops, self._n_blocks, self._own_vocab_size, max_sequences, max_context)
 
     def propose(self, sequences: Iterable[Sequence], most: int) -> None:
         """Sets the drafts of sequences with one token left to compute: up to `most`, as far as their blocks reach."""
@@ -78,7 +85,7 @@ class DraftModel:
                 part.sequence.n_computed += part.n_tokens
                 part.sequence.tokens.append(token_id)
         for guess, (sequence, state, _) in zip(guesses, work, strict=True):
-            sequence.drafts = guess.tokens[len(sequence.tokens) :]
+            sequence.drafts = list(takewhile(lambda i: i < self._vocab_size, guess.tokens[len(sequence.tokens) :]))
             state.n_computed, state.n_guessed = len(sequence.tokens), guess.n_computed
 
     def _go_on(self, parts: list[Part]) -> list[int]:
@@ -102,9 +109,10 @@ class DraftModel:
 
     def _shadow(self, sequence: Sequence, state: _State) -> Sequence:
         """The same sequence as the draft model sees it, to be continued without harm to the original."""
+        n, tokens = self._own_vocab_size, sequence.tokens
         return Sequence(
             request_id=sequence.request_id,
-            tokens=sequence.tokens.copy(),
+            tokens=tokens.copy() if n >= self._vocab_size else [i if i < n else 0 for i in tokens],
             n_prompt=sequence.n_prompt,
             params=sequence.params,
             seed=sequence.seed,
@@ -125,7 +133,7 @@ class DraftModel:
 
 def check_draft(draft: ModelConfig, config: ModelConfig, context: int) -> None:
     """ValueError for a draft model that cannot guess for this one."""
-    if draft.vocab_size != config.vocab_size:
+    if abs(draft.vocab_size - config.vocab_size) > MAX_PADDING:
         raise ValueError(
             f"the draft model has {draft.vocab_size} tokens and the model {config.vocab_size}: they need one vocabulary"
         )

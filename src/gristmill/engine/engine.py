@@ -73,7 +73,8 @@ class Engine:
     """Runs requests together. Any thread may call it; `close` it, or its thread lives as long as the process.
 
     draft     a smaller model of the same vocabulary that guesses tokens ahead
-    guide_of  makes the guide of a request with structured output; None where the model has no vocabulary
+    guide_of  makes the guide of a request with structured output; None where the model has no vocabulary, or no token
+              of it ends an answer
     warming   called with (steps done, steps in all) where the backend needs to be warmed before the first request
     """
 
@@ -104,10 +105,12 @@ class Engine:
         )
         guesser = None
         if draft is not None:
-            guesser = DraftModel(draft, ops, kv_plan, kv_type, settings.step_tokens, settings.replay)
+            guesser = DraftModel(
+                draft, ops, kv_plan, kv_type, settings.step_tokens, settings.replay, decoder.config.vocab_size
+            )
         if ops.needs_warming:
-            sizes = decoder.config.vocab_size, settings.max_sequences, settings.max_context
-            Warmer(runner, ops, kv_plan.n_blocks, *sizes).run(warming)
+            sizes = settings.max_sequences, settings.max_context
+            Warmer(runner, ops, kv_plan.n_blocks, decoder.config.vocab_size, *sizes).run(warming)
             if guesser is not None:
                 guesser.warmer(*sizes).run(warming)
         self._loop: Loop | None = Loop(self._scheduler, runner, ops, guesser)
@@ -122,8 +125,9 @@ class Engine:
         if not prompt_ids:
             raise ValueError("the prompt has no tokens; give at least one (a BOS token, say)")
         if len(prompt_ids) > limit - (wants is Wants.TOKENS):
+            excess = "leaves no room to answer in" if wants is Wants.TOKENS else "is more than"
             raise ValueError(
-                f"the prompt has {len(prompt_ids)} tokens, which leaves no room to answer in a context of {limit};"
+                f"the prompt has {len(prompt_ids)} tokens, which {excess} a context of {limit};"
                 " shorten it or raise the context"
             )
         if min(prompt_ids) < 0 or max(prompt_ids) >= self.config.vocab_size:
@@ -173,10 +177,11 @@ class Engine:
     def _start(self, loop: Loop) -> None:
         if self._thread is not None:
             return
-        self._thread = threading.Thread(target=_run, args=(loop, self._orders), name="gristmill engine", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=_run, args=(loop, self._orders), name="gristmill engine", daemon=True)
+        thread.start()
+        self._thread = thread
         # Also at exit: a thread that comes back from native code into an interpreter that is gone ends the process.
-        weakref.finalize(self, _stop, self._orders, self._thread)
+        weakref.finalize(self, _stop, self._orders, thread)
 
     def _sequence(self, request: Request) -> Sequence:
         params, n_prompt = request.params, len(request.prompt_ids)
@@ -215,7 +220,9 @@ class Engine:
             )
         if params.structured_outputs is not None:
             if self._guide_of is None:
-                raise ValueError("structured_outputs needs a vocabulary, and this model has none")
+                raise ValueError(
+                    "structured_outputs needs a vocabulary and a token of it that ends answers; this model lacks them"
+                )
             guide = self._guide_of(params)
         adjuster = None
         if needs_adjusting(params, guide is not None):

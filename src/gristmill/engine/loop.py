@@ -445,6 +445,8 @@ class Loop:
             self._draft_model.forget(request_id)
         self._hidden.discard(request_id)
         self._scored.discard(request_id)
+        if not self._streams:
+            self._followers = Followers(())  # whoever is told may hold on to the engine
 
 
 def _split(parts: list[Part], ids: list[int], rows: Any) -> list[Computed]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,8 +65,8 @@ class CpuOps:
         n_as_stored: int = N_AS_STORED,
         lazy: bool = False,
     ) -> None:
-        if n_threads is not None and not 1 <= n_threads <= 1024:
-            raise ValueError(f"threads must be between 1 and 1024, not {n_threads}")
+        if n_threads is not None and (not isinstance(n_threads, SupportsIndex) or not 1 <= n_threads <= 1024):
+            raise ValueError(f"threads must be between 1 and 1024, not {n_threads!r}")
         self._n_exact = n_exact
         self._n_as_stored = n_as_stored
         isa = isa or os.environ.get("GRISTMILL_ISA", "auto")
