@@ -347,6 +347,7 @@ def test_quantized_tensors_are_not_made_larger(
     assert types["blk.0.ffn_up.weight"] == "Q4_0"
     assert "tensors stay q4_0, as q8_0 would take more room and hold no more" in caplog.text
     assert types["blk.0.attn_q.weight"] == "Q8_0"
+    assert "general.file_type" not in open_checkpoint(tmp_path / "b.gguf").metadata  # llama.cpp then counts tensors
     assert set(types_of(run(source, tmp_path / "c.gguf", "f16")).values()) == {"F16", "F32"}
 
 

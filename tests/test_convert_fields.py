@@ -21,6 +21,8 @@ from gristmill.formats.checkpoint import ModelFormatError
 from gristmill.formats.llama2c import Llama2cCheckpoint
 from gristmill.formats.open import open_checkpoint
 from gristmill.formats.qtypes import QType
+from gristmill.formats.write_gguf import NewTensor, write_gguf
+from gristmill.formats.write_gguf_raw import raw_values
 from gristmill.formats.write_types import CONVERT_TYPES, Mixture
 from gristmill.models import rope as angles
 from gristmill.models.hyperparameters import read_config
@@ -114,6 +116,40 @@ def test_a_file_s_type_is_called_as_llama_cpp_calls_it(
         named = gguf.GGUFReader(run(path, tmp_path / "again.gguf")).get_field("general.name")
         assert named is not None
         assert named.contents() == name
+
+
+@pytest.mark.parametrize("name", ["dtype", "torch_dtype"])
+def test_a_folder_s_number_type_keeps_its_name(name: str, tmp_path: Path) -> None:
+    """Of which earlier versions of transformers know one alone."""
+    folder = run(small_model.write_model(tmp_path / "a.bin"), tmp_path / "a")
+    fields = {key: value for key, value in said(folder).items() if key != "torch_dtype"}
+    (folder / "config.json").write_text(json.dumps({**fields, name: "float32"}))
+    written = said(run(folder, tmp_path / "b", "bf16"))
+    assert {key: written[key] for key in ("dtype", "torch_dtype") if key in written} == {name: "bfloat16"}
+
+
+def test_a_file_s_type_stays_while_its_tensors_do(tmp_path: Path) -> None:
+    plain = open_checkpoint(run(small_model.write_model(tmp_path / "a.bin"), tmp_path / "a.gguf"))
+
+    def copy(qtype: QType) -> Path:
+        """With one tensor of nothing, in this type, and said to be of a type."""
+
+        def tensor(name: str) -> NewTensor:
+            weight = plain.get(name)
+            if name != "blk.0.ffn_down.weight":
+                return NewTensor(name, weight.qtype, weight.shape, lambda: [weight.data])
+            n_bytes = weight.n_elements // qtype.block_size * qtype.block_bytes
+            return NewTensor(name, qtype, weight.shape, lambda: [bytes(n_bytes)])
+
+        path = tmp_path / f"{qtype.label}.gguf"
+        keys = {**raw_values(tmp_path / "a.gguf"), "general.file_type": 39}
+        write_gguf(path, keys, map(tensor, plain.names()))
+        return path
+
+    for qtype, kept in ((QType.Q4_1, 39), (QType.NVFP4, None)):  # of which the other becomes Q8_0
+        out = open_checkpoint(run(copy(qtype), tmp_path / "out.gguf"))
+        assert out.metadata.get("general.file_type") == kept
+        assert (out.get("blk.0.ffn_down.weight").qtype is qtype) == (kept is not None)
 
 
 def test_a_mixture_of_80_layers() -> None:

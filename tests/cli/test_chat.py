@@ -24,10 +24,11 @@ from gristmill import LLM, SamplingParams
 from gristmill.cli import chat_backend, chat_remote, chat_session
 from gristmill.cli.chat_local import _as_one_text
 from gristmill.cli.chat_repl import Repl
-from gristmill.cli.chat_screen import PlainScreen, printable, unquote
+from gristmill.cli.chat_screen import PlainScreen, unquote
 from gristmill.cli.chat_session import Conversation, load, read_setting, save
 from gristmill.cli.main import main
 from gristmill.dialogue.types import ContentDelta
+from gristmill.printable import printable
 
 CONTEXT = 4096
 GREEDY = SamplingParams(temperature=0, top_k=40, top_p=0.95, min_p=0.05, max_tokens=12, ignore_eos=True)
@@ -419,6 +420,9 @@ def test_bad_input_is_one_clear_line(model: Path) -> None:
         (("--base-url", "http://x/v1", "--api-key", "one\ntwo"), "is no key: give one, without white space"),
         (("--base-url", "http://x/v1", "--api-key", ""), "is no key: give one, without white space"),
         (("--base-url", "host:1"), "must begin with http:// or https://"),
+        (("--base-url", "http://["), "--base-url: 'http://[' is no address: "),
+        (("--base-url", "http://127.0.0.1:9", "--api-key", "a€"), "an address or key holds '€', which no request can"),
+        (("--base-url", "http://127.0.0.1:9/ü"), "an address or key holds 'ü', which no request can have there"),
         (("-m", str(model), "--temp", "-1"), "--temp must be"),
         (("-m", str(model), "-n", "0"), "0 is neither at least 1 nor -1"),
         (("-m", str(model), "--system", "S"), "no place for a system message"),

@@ -22,6 +22,7 @@ from gristmill.cli.inspect import _bytes, _count, _plain, _safe
 from gristmill.cli.main import _one_line, main
 from gristmill.formats.open import open_checkpoint
 from gristmill.formats.qtypes import quantize_type
+from gristmill.formats.write_gguf import write_gguf
 from gristmill.models.build import build
 from gristmill.ops.cpu import CpuOps
 
@@ -117,6 +118,12 @@ def test_generate_has_no_speed_of_a_token_or_two(model: str) -> None:
     assert speeds[:2] == [None, None]
     assert speeds[2] > 0
     assert "output 2 tokens, - tok/s" in run("generate", "-m", model, "-p", "abc", "-n", "2", "--ignore-eos").stderr
+
+
+def test_generate_leaves_out_the_line_end_after_a_text_of_stdin(model: str) -> None:
+    for piped, text in (("abc", "abc"), ("abc\n", "abc"), ("a\nb\r\n", "a\nb"), ("abc\n\n", "abc\n"), ("\n", "")):
+        done = CliRunner().invoke(main, ["generate", "--json", "-m", model, "-n", "1"], input=piped)
+        assert json.loads(done.stdout)["prompt_ids"] == report_of("-m", model, "-n", "1", "-p", text)["prompt_ids"]
 
 
 def test_generate_takes_ids_and_environment(model: str) -> None:
@@ -251,6 +258,12 @@ def test_a_mistake_gets_one_clear_line(model: str, args: list[str], message: str
     assert "Traceback" not in done.stderr
 
 
+def test_earlier_versions_of_click_do() -> None:
+    """Their types of options have no parameters."""
+    code = "import click; click.ParamType.__class_getitem__ = None; import gristmill.cli.bench, gristmill.cli.trace"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_a_variable_holds_one_value_a_line() -> None:
     @click.command()
     @options.option("--stop", multiple=True)
@@ -324,10 +337,20 @@ def test_inspect_finds_its_model_as_all_commands_do(model: str) -> None:
 
 def test_inspect_says_where_it_cuts_a_value() -> None:
     assert _safe("a" * 200) == "a" * 200
-    assert _safe("[" * 201) == "\\[" * 200 + "…"
-    assert _safe("a\x1b[2J\nb") == "a\\x1b\\[2J\\nb"
+    assert _safe("[" * 201) == "[" * 200 + "…"
+    assert _safe("a\x1b[2J\nb") == "a\\x1b[2J\\nb"
     assert _plain(np.arange(8)) == list(range(8))
     assert _plain(np.arange(9)) == {"length": 9, "first": list(range(8))}
+
+
+def test_inspect_shows_texts_as_they_are(tmp_path: Path) -> None:
+    """Whatever they would mean to the library that draws the table."""
+    texts = {"a": r"\[/b] [/i]", "b": r"\[bold]x", "c": ":smile: [red]", "d": "end\\"}
+    write_gguf(tmp_path / "[red].gguf", {"general.architecture": "llama", **texts}, ())
+    done = CliRunner().invoke(main, ["inspect", str(tmp_path / "[red].gguf")])
+    shown = [line.split(maxsplit=1) for line in done.stdout.splitlines()]
+    assert shown[0][0] == str(tmp_path / "[red].gguf")
+    assert {key: value.strip() for key, value in shown[3:]} == texts
 
 
 def test_inspect_rounds_for_people() -> None:

@@ -80,6 +80,19 @@ def test_a_reader_that_has_gone_ends_it_without_a_word(model: str) -> None:
     assert (done.returncode, done.stderr) == (141, "")
 
 
+def test_what_could_steer_a_terminal_is_escaped_there_alone(model: str) -> None:
+    """ids of ESC [ 2 J, which clears a screen."""
+    screen, terminal = pty.openpty()
+    command = [sys.executable, "-m", "gristmill", "tokenize", "--decode", "-m", model]
+    try:
+        subprocess.run(command, input=b"30 94 53 77", stdout=terminal, check=True)
+        assert os.read(screen, 100) == rb"\x1b[2J"
+    finally:
+        os.close(terminal)
+        os.close(screen)
+    assert subprocess.run(command, input=b"30 94 53 77", capture_output=True).stdout == b"\x1b[2J"
+
+
 def typed(*args: str) -> subprocess.CompletedProcess[str]:
     """A command that a text is typed for, at a terminal; it writes to pipes."""
     keyboard, terminal = pty.openpty()

@@ -36,7 +36,7 @@ def test_times_are_the_engine_s_however_late_tokens_are_read(tmp_path: Path) -> 
 
 
 def test_a_slow_reader_is_not_the_model_s_speed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generate, "_write", lambda text: time.sleep(0.1))
+    monkeypatch.setattr(generate, "write", lambda text: time.sleep(0.1))
     monkeypatch.setattr(PlainScreen, "content", lambda self, text: time.sleep(0.1))
     given = ["-m", str(small_model.write(tmp_path)), "--threads", "1", "--temp", "0", "-n", "9", "--ignore-eos"]
     for command in (["generate", "-p", "abc"], ["chat"]):

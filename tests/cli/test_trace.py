@@ -14,6 +14,7 @@ from oracles.families import save
 
 from gristmill import LLM, SamplingParams
 from gristmill.cli.main import main
+from gristmill.cli.trace_tables import Names
 
 PROMPT = "a sea [of] $x_1$ über\n"
 
@@ -200,3 +201,10 @@ def test_pictures(model: Path, gpt_oss: Path, tmp_path: Path) -> None:
         picture = (tmp_path / name).read_bytes()
         assert picture.startswith(b"\x89PNG" if name.endswith("png") else b"<?xml")
         assert len(picture) > 20_000
+
+
+def test_pictures_take_no_text_for_mathematics(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Vocabularies have tokens such as $$, which none are."""
+    pytest.importorskip("matplotlib", reason="the pictures need matplotlib")
+    monkeypatch.setattr(Names, "__call__", lambda self, token_id: "$_$")
+    assert run(model, "-p", "ab", "-o", tmp_path / "a.png").exit_code == 0

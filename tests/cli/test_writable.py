@@ -39,6 +39,8 @@ def run(*args: object) -> Result:
         ("train x --tokenizer t -o file", "--out file: file is a file; name a folder"),
         ("train x --tokenizer t -o file/run", "--out file/run: file is a file; name a folder"),
         ("train-tokenizer x -o file", "--out file: file is a file; name a folder"),
+        ("serve --uds nowhere/s", "--uds nowhere/s: there is no folder nowhere; make it"),
+        ("serve --uds file", "--uds file: is there already and no socket; name another place"),
     ],
 )
 def test_it_is_said_before_anything_is_done(
@@ -85,7 +87,7 @@ def test_convert_says_what_it_wrote(model: str, tmp_path: Path) -> None:
     assert written.exit_code == 0, written.output
     assert f"{folder}: a safetensors folder of " in written.stdout
     assert (folder / "config.json").is_file()
-    assert f"{file}: a gguf file of " in run("quantize", "-m", model, "-o", file, "--type", "f16").stdout
+    assert f"{file}: a gguf file of " in run("quantize", "-m", model, "-o", file, "--type", "Q8_0").stdout
     assert f"{tmp_path / 'c.bin'}: a llama2c file of " in run("convert", "-m", model, "-o", tmp_path / "c.bin").stdout
     refused = run("convert", "-m", model, "-o", f"{tmp_path}/d/", "--format", "gguf")
     assert refused.exit_code == 2

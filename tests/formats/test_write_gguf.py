@@ -195,6 +195,16 @@ def test_a_folder_does_too(tmp_path: Path) -> None:
         pass
 
 
+def test_no_folder_takes_the_place_of_a_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as a container has of its host: an empty folder that cannot be replaced."""
+    (tmp_path / "disk").mkdir()
+    monkeypatch.setattr(os.path, "ismount", lambda path: Path(path) == tmp_path / "disk")
+    with pytest.raises(WriteError, match="disk: is where a disk is mounted"), new_folder(tmp_path / "disk", 3):
+        pass
+    with new_folder(tmp_path / "disk" / "a", 3) as folder:
+        (folder / "x").write_text("x")
+
+
 @pytest.mark.parametrize(("make", "call"), [(new_file, "open"), (new_folder, "mkdir")])
 def test_a_signal_between_what_is_made_and_its_block_leaves_nothing(
     make: Any, call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from gristmill.cli.main import main
+from gristmill.cli.pull import size
+from gristmill.formats.write_gguf import write_gguf
 from gristmill.hub.names import HubError, HubName
 from gristmill.hub.store import all_models, find, remove, set_main
 
@@ -46,6 +51,29 @@ def test_the_last_of_its_files_says_when_a_model_came(folder: Path) -> None:
         put(folder, "aaa", part, part)
         os.utime(folder / "blobs" / part, (seconds, seconds))
     assert find(HubName(REPO)).pulled == 2
+
+
+def test_sizes_for_people() -> None:
+    sizes = (0, 999, 1000, 1234, 999_499, 999_600, 999_700_000, 4_240_000, 5_000_000_000)
+    shown = ["0 B", "999 B", "1 KB", "1.23 KB", "999 KB", "1 MB", "1.00 GB", "4.24 MB", "5.00 GB"]
+    assert [size(n) for n in sizes] == shown
+
+
+def test_names_of_files_cannot_steer_a_terminal(folder: Path) -> None:
+    put(folder, "aaa", "v\x1b[2J.gguf", "vocabulary")
+    write_gguf(folder / "blobs" / "vocabulary", {"general.architecture": "llama"}, ())
+    for command in (("list",), ("show", REPO), ("rm", REPO)):
+        said = CliRunner().invoke(main, command).stdout
+        assert r"v\x1b[2J" in said
+        assert "\x1b" not in said
+
+
+def test_a_vocabulary_alone_is_shown(folder: Path) -> None:
+    put(folder, "aaa", "v.gguf", "vocabulary")
+    write_gguf(folder / "blobs" / "vocabulary", {"general.architecture": "llama"}, ())
+    shown = json.loads(CliRunner().invoke(main, ["show", REPO, "--json"]).stdout)
+    assert (shown["name"], shown["architecture"], shown["types"]) == (f"{REPO}:v", None, {})
+    assert "architecture  -\n" in CliRunner().invoke(main, ["show", REPO]).stdout
 
 
 def test_bytes_that_another_model_needs_stay(folder: Path) -> None:

@@ -66,6 +66,18 @@ def test_ctrl_c_saves_what_resume_goes_on_from(tmp_path: Path) -> None:
     changed = gristmill("train", "-o", str(tmp_path / "run"), "--resume", "--d-model", "64")
     assert changed.returncode == 2
     assert "--d-model cannot change" in changed.stderr
+    for option in (("--separator", "x"), ("--val-fraction", "0.5")):
+        refused = CliRunner().invoke(main, [*again, *option])
+        assert f"{option[0]} is for FILES" in refused.stderr
+
+
+@needs_torch
+def test_ctrl_c_before_the_first_step_ends_it_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is nothing yet to go on from."""
+    monkeypatch.setattr("gristmill.train.run.prepare", lambda *_, **__: signal.raise_signal(signal.SIGINT))
+    done = CliRunner().invoke(main, command(tmp_path, "--steps", "1"))
+    assert (done.exit_code, done.stderr) == (1, "\nAborted!\n")
+    assert not (tmp_path / "run").exists()
 
 
 @needs_torch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import struct
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ import pytest
 import small_run
 
 from gristmill.tokenizer.files import load_path
-from gristmill.train.data import Shards, Windows, open_shards, prepare, separator_id, validation
+from gristmill.train.data import Shards, Windows, _each, open_shards, prepare, separator_id, validation
 from gristmill.train.sources import cut, documents, download, find_files
 
 TEXTS = ["Once upon a time.", "The mill turned.\n\nIt stopped.", "Grain!", "ä ö ü €"] * 5
@@ -93,6 +94,10 @@ def test_several_processes_write_the_same(tmp_path: Path) -> None:
     assert ids_of(shards_of(tmp_path / "b", [path], processes=2, piece_bytes=200)) == ids_of(alone)
 
 
+def test_ctrl_c_ends_processes_without_a_word() -> None:
+    assert list(_each(signal.getsignal, [signal.SIGINT] * 2, 2)) == [signal.SIG_DFL] * 2
+
+
 def test_shards_are_written_once_and_again_when_something_changed(tmp_path: Path) -> None:
     path = write(tmp_path, "txt")
     first = shards_of(tmp_path, [path])
@@ -105,6 +110,24 @@ def test_shards_are_written_once_and_again_when_something_changed(tmp_path: Path
     path.write_text("another text that is longer than two window")
     os.utime(path, ns=(stamp, stamp))
     assert shards_of(tmp_path, [path]).key != second.key
+
+
+def test_shards_that_were_broken_off_are_made_again(tmp_path: Path) -> None:
+    """Those of other texts may have the sizes that the index says."""
+    files = [tmp_path / "a.txt", tmp_path / "b.txt"]
+
+    def fill(first: bytes, second: bytes) -> None:
+        for path, content in zip(files, (first, second), strict=True):
+            path.write_bytes(content)
+            os.utime(path, ns=(first[0], first[0]))
+
+    fill(b"a" * 100, b"c" * 100)
+    whole = ids_of(shards_of(tmp_path, files, piece_bytes=100))
+    fill(b"b" * 100, b"\xff" * 100)
+    with pytest.raises(ValueError, match="not UTF-8"):
+        shards_of(tmp_path, files, piece_bytes=100)
+    fill(b"a" * 100, b"c" * 100)
+    assert ids_of(shards_of(tmp_path, files, piece_bytes=100)) == whole
 
 
 def test_shards_are_of_one_tokenizer_and_one_way_to_cut(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 # ruff: noqa: E402
 from __future__ import annotations
 
+import io
 import json
 import shutil
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from rich.console import Console
 from gristmill import LLM
 from gristmill.formats.checkpoint import ModelFormatError
 from gristmill.formats.open import open_checkpoint
+from gristmill.train.checkpoint import find_tokenizer
 from gristmill.train.group import Group
 from gristmill.train.loop import Job, adamw, autocast_of, micro_batch_of, train
 from gristmill.train.model import Model
@@ -203,9 +205,10 @@ def test_an_interrupted_save_leaves_the_one_before(done: Path, tmp_path: Path, m
 
     monkeypatch.setattr("gristmill.train.checkpoint._write_tensors", full)
     before = (folder / "last" / "model.safetensors").read_bytes()
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match="last: cannot be written: No space left on device"):
         run(job)
     assert (folder / "last" / "model.safetensors").read_bytes() == before
+    assert sorted(path.name for path in folder.iterdir() if path.is_dir()) == ["best", "last"]
     assert resume(folder, {}, None, None, ALONE).state.step == 12
 
 
@@ -213,9 +216,29 @@ def test_a_crash_between_the_two_renames_loses_nothing(given: Path, done: Path, 
     folder = tmp_path / "run"
     shutil.copytree(done, folder)
     (folder / "last").rename(folder / ".last.old")
-    assert resume(folder, {}, None, None, ALONE).state.step == 12
     with pytest.raises(ValueError, match="holds a run already"):
         new(given, folder, small_run.SETTINGS)
+    job = resume(folder, {"steps": 20}, None, None, ALONE)
+    assert job.state.step == 12
+    assert run(job).step == 20
+    assert sorted(path.name for path in folder.iterdir() if path.is_dir()) == ["best", "last"]
+
+
+def test_a_run_that_has_moved_goes_on(given: Path, tmp_path: Path) -> None:
+    texts = Texts([given / "text.txt"], "<|endoftext|>", 0.1, 1)
+    before, after = tmp_path / "before", tmp_path / "after"
+    run(begin(before, lambda _: small_run.SHAPE, small_run.SETTINGS, texts, given / "bytes.bin", None, ALONE))
+    before.rename(after)
+    assert run(resume(after, {"steps": 16}, None, None, ALONE)).step == 16
+
+
+def test_a_tokenizer_is_found_in_a_checkpoint_again(tmp_path: Path) -> None:
+    for name in ("o200k_base.tiktoken.gz", "ranks.tiktoken", "tokenizer.bin", "tokenizer.model", "tokenizer.json"):
+        (tmp_path / name).touch()
+        assert find_tokenizer(tmp_path) == tmp_path / name
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match=r"no such file, nor a folder with one of tokenizer\.json"):
+        find_tokenizer(tmp_path / "empty")
 
 
 def test_what_is_refused(given: Path, done: Path, tmp_path: Path) -> None:
@@ -227,8 +250,13 @@ def test_what_is_refused(given: Path, done: Path, tmp_path: Path) -> None:
     shutil.copytree(done, folder)
     small_run.write_text(tmp_path, 50)
     other = Texts([tmp_path / "text.txt"], "<|endoftext|>", 0.1, 1)
-    with pytest.raises(ValueError, match="not the shards that"):
-        resume(folder, {}, other, tmp_path / "other", ALONE)
+    shards = given / "shards"
+    before = {path: path.read_bytes() for path in shards.iterdir()}
+    for place in (tmp_path / "other", shards, None):
+        with pytest.raises(ValueError, match="would be other shards than"):
+            resume(folder, {}, other, place, ALONE)
+    assert {path: path.read_bytes() for path in shards.iterdir()} == before
+    assert not (tmp_path / "other").exists()
     (folder / "last" / "optimizer.safetensors").write_bytes(b"{}")
     with pytest.raises(ModelFormatError, match=r"optimizer\.safetensors"):
         run(resume(folder, {"steps": 16}, None, None, ALONE))
@@ -278,6 +306,13 @@ def test_a_state_of_other_types_is_refused(done: Path, tmp_path: Path, of: str, 
     path.write_text(json.dumps(content))
     with pytest.raises(ValueError, match=r"state\.json: no state to resume from"):
         resume(tmp_path / "run", {}, None, None, ALONE)
+
+
+def test_what_a_model_says_cannot_steer_a_terminal(tmp_path: Path) -> None:
+    console = Console(file=io.StringIO(), force_terminal=True)
+    RunReport(tmp_path, console, 4, 0, 1).sampled(4, "a\x1b[2J\x9b1m\r[/red] :smile:\n\tb")
+    assert r"a\x1b[2J\x9b1m\r[/red] :smile:" in console.file.getvalue()
+    assert read_log(tmp_path) == [{"step": 4, "sample": "a\x1b[2J\x9b1m\r[/red] :smile:\n\tb"}]
 
 
 def test_the_logs(done: Path) -> None:

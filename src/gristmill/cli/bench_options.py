@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gristmill.bench.card import Card
 
 
-class Numbers(click.ParamType[tuple[int, ...]]):
+class Numbers(options.ParamType):
     """Whole numbers with commas between, each from `low` to `high`."""
 
     name = "numbers"

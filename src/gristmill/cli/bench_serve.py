@@ -26,8 +26,8 @@ from gristmill.cli import options
 from gristmill.cli.bench_serve_options import Bounds, FiniteRange, JsonObject, Percentiles, Rate, SpanType
 from gristmill.cli.bench_serve_own import own_server
 from gristmill.cli.bench_serve_table import print_summary
-from gristmill.cli.chat_screen import printable
 from gristmill.cli.writable import check_file
+from gristmill.printable import printable
 from gristmill.serve.giving_way import giving_way
 from gristmill.tokenizer.interface import Tokenizer
 

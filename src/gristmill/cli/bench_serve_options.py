@@ -10,9 +10,10 @@ import click
 
 from gristmill.bench.serving.prompts import Span
 from gristmill.bench.serving.report import GOODPUT_METRICS
+from gristmill.cli import options
 
 
-class SpanType(click.ParamType[Span]):
+class SpanType(options.ParamType):
     """A length, or two with a colon between."""
 
     name = "N or LOW:HIGH"
@@ -30,7 +31,7 @@ class SpanType(click.ParamType[Span]):
         return span
 
 
-class Rate(click.ParamType[float]):
+class Rate(options.ParamType):
     """A positive number, or inf."""
 
     name = "number or inf"
@@ -55,7 +56,7 @@ class FiniteRange(click.FloatRange):
         return found
 
 
-class Bounds(click.ParamType[dict[str, float]]):
+class Bounds(options.ParamType):
     """metric:milliseconds, with commas between."""
 
     name = "METRIC:MS,..."
@@ -81,7 +82,7 @@ class Bounds(click.ParamType[dict[str, float]]):
         return bounds
 
 
-class Percentiles(click.ParamType[tuple[float, ...]]):
+class Percentiles(options.ParamType):
     """Numbers from 0 to 100 with commas between."""
 
     name = "numbers"
@@ -101,7 +102,7 @@ class Percentiles(click.ParamType[tuple[float, ...]]):
         return found
 
 
-class JsonObject(click.ParamType[dict[str, Any]]):
+class JsonObject(options.ParamType):
     """An object in JSON."""
 
     name = "JSON"

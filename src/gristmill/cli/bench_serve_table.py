@@ -9,13 +9,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from gristmill.bench.serving.report import METRICS, TITLES
-from gristmill.cli.chat_screen import printable
+from gristmill.printable import printable
 
 _BUSY = 0.85
 
 
 def print_summary(summary: dict[str, Any], percentiles: tuple[float, ...]) -> None:
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     console.print(_totals(summary))
     if summary["completed"]:
         console.print(_latencies(summary, percentiles))

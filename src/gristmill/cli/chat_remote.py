@@ -34,7 +34,10 @@ class RemoteBackend:
         if not base_url.startswith(("http://", "https://")):
             raise ValueError(f"--base-url must begin with http:// or https://, not {base_url!r:.80}")
         base = base_url.rstrip("/")
-        self._base = base if urlsplit(base).path else f"{base}/v1"
+        try:
+            self._base = base if urlsplit(base).path else f"{base}/v1"
+        except ValueError as error:
+            raise ValueError(f"--base-url: {base_url!r:.80} is no address: {error}") from None
         self._headers = {"Content-Type": "application/json", "User-Agent": "gristmill"}
         if api_key:
             self._headers["Authorization"] = f"Bearer {api_key}"
@@ -93,6 +96,9 @@ class RemoteBackend:
                 _refuse(error.code, _read(error, self._base), self._base + path)
         except urllib.error.URLError as error:
             raise OSError(f"{self._base}: {error.reason}; is the server running?") from None
+        except UnicodeEncodeError as error:
+            problem = f"an address or key holds {error.object[error.start]!r}, which no request can have there"
+            raise ValueError(f"{self._base}: {problem}") from None
         except http.client.HTTPException as error:
             raise OSError(f"{self._base}: what answers there is no HTTP server ({error!r:.80})") from None
         except OSError as error:

@@ -15,7 +15,8 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.styles import Style
 from rich.console import Console
 
-from gristmill.cli.chat_screen import is_open, printable
+from gristmill.cli.chat_screen import is_open
+from gristmill.printable import printable
 
 _STYLE = Style.from_dict({"hint": "ansibrightblack", "rprompt": "ansibrightblack noreverse"})
 

@@ -41,7 +41,12 @@ TYPE_HELP = "number type of the weights (q4_k_m: Q4_K and Q6_K, by tensor)"
 @click.command(epilog=_EXAMPLES)
 @options.model
 @out
-@options.option("--type", "label", type=click.Choice(CONVERT_TYPES), help=f"{TYPE_HELP} [default: as they are]")
+@options.option(
+    "--type",
+    "label",
+    type=click.Choice(CONVERT_TYPES, case_sensitive=False),
+    help=f"{TYPE_HELP} [default: as they are]",
+)
 @out_format
 @options.tokenizer
 @options.threads

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from typing import Any
 
@@ -12,7 +11,7 @@ import click
 from gristmill.cli import options
 from gristmill.cli.loading import load_as, recommended
 from gristmill.cli.sampling import naming_options, params_of, sampling
-from gristmill.cli.streams import read_text
+from gristmill.cli.streams import read_text, write
 from gristmill.cli.timed import tokens_per_s
 from gristmill.outputs import Timed
 from gristmill.types import Finish
@@ -32,7 +31,7 @@ Examples:
 
 @click.command(epilog=_EXAMPLES)
 @options.model
-@options.option("-p", "--prompt", help="text to continue [default: read from stdin]")
+@options.option("-p", "--prompt", help="text to continue [default: stdin, but for its last line end]")
 @options.option("--prompt-ids", help="token ids instead of text: 1,2,3")
 @options.option("--chat", is_flag=True, help="the prompt is a user's message; the model's chat template goes around it")
 @options.option("--system", help="system message of the chat; implies --chat")
@@ -83,7 +82,7 @@ def generate(
             run.add(token)
             shown = dialogue.push(token.piece) if dialogue is not None else token.piece.text
             if not as_json:
-                _write(echo + (shown if text is not None else f"{token.piece.event.token_id} "))
+                write(echo + (shown if text is not None else f"{token.piece.event.token_id} "))
                 echo = ""
     if as_json:
         report = run.report(ids)
@@ -91,7 +90,7 @@ def generate(
             json.dumps({**report, "message": dialogue.message.body()} if dialogue else report, ensure_ascii=False)
         )
     else:
-        _write("\n")
+        write("\n")
         if params.structured_outputs is not None and run.finish is Finish.LENGTH:
             click.echo("the answer is not complete: it was cut by --max-tokens, or the context is full", err=True)
         click.echo(run.summary(len(ids)), err=True)
@@ -153,11 +152,6 @@ class _Run:
             f" · prompt {s['prompt_tokens']} tokens, {s['prompt_tokens_per_s']:.1f} tok/s"
             f" · output {s['output_tokens']} tokens, {speed} tok/s"
         )
-
-
-def _write(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()
 
 
 def _parse_ids(text: str) -> list[int]:

@@ -10,6 +10,7 @@ import click
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from gristmill.cli import options
 from gristmill.formats.checkpoint import Checkpoint
@@ -123,10 +124,9 @@ def _plain(value: Any) -> Any:
 
 
 def _print(report: dict[str, Any], with_tensors: bool) -> None:
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(
-        f"[bold]{_safe(report['path'])}[/bold]  {report['format']}, {_count(report['parameters'])} parameters"
-    )
+    console = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
+    rest = f"  {report['format']}, {_count(report['parameters'])} parameters"
+    console.print(Text.assemble((_safe(report["path"]), "bold"), rest))
     table = Table("metadata", "", box=None, pad_edge=False)
     for key, value in report["metadata"].items():
         table.add_row(_safe(key), _safe(value))
@@ -145,10 +145,10 @@ def _print(report: dict[str, Any], with_tensors: bool) -> None:
 
 
 def _safe(value: Any) -> str:
-    """One line, control characters escaped, no markup: a file's text must not draw on the terminal."""
+    """One line, control characters escaped: a file's text must not draw on the terminal."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text[:_SHOWN])
-    return shown.replace("[", r"\[") + "…" * (len(text) > _SHOWN)
+    return shown + "…" * (len(text) > _SHOWN)
 
 
 def _bytes(n: int) -> str:

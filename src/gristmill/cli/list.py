@@ -10,6 +10,7 @@ import click
 from gristmill.cli import options
 from gristmill.cli.pull import facts, size
 from gristmill.hub.store import all_models, store_folder
+from gristmill.printable import printable
 
 _EXAMPLES = """
 \b
@@ -29,7 +30,8 @@ def list(as_json: bool) -> None:
         return
     if not there:
         click.echo(f"no model in {store_folder()}; gristmill pull ORG/NAME downloads one", err=True)
-    width = max((len(str(stored.name)) for stored in there), default=0)
-    for stored in there:
+    names = [printable(str(stored.name)) for stored in there]
+    width = max(map(len, names), default=0)
+    for name, stored in zip(names, there, strict=True):
         day = time.strftime("%Y-%m-%d %H:%M", time.localtime(stored.pulled))
-        click.echo(f"{stored.name!s:{width}}  {size(stored.n_bytes):>8}  {day}")
+        click.echo(f"{name:{width}}  {size(stored.n_bytes):>8}  {day}")

@@ -10,10 +10,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gristmill.cli.chat_screen import printable
 from gristmill.cli.options import Loading
 from gristmill.formats.qtypes import quantize_type
 from gristmill.hub.store import locate
+from gristmill.printable import printable
 
 if TYPE_CHECKING:  # imported when needed: it takes 0.1 s
     from gristmill.llm import LLM

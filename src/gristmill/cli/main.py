@@ -16,7 +16,7 @@ import click
 
 from gristmill import __version__
 from gristmill.cli import streams
-from gristmill.cli.chat_screen import printable
+from gristmill.printable import printable
 
 _COMMANDS = (
     "bench",

@@ -17,6 +17,10 @@ from gristmill.formats.qtypes import QUANTIZE_CHOICES
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+class ParamType(click.ParamType):  # type: ignore[type-arg]
+    """A type of an option's own, without the parameter that only the latest versions of click have."""
+
+
 class _Text(click.types.StringParamType):
     """Several in one environment variable stand on lines of their own; lines without anything are left out."""
 

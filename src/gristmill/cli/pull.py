@@ -11,6 +11,7 @@ from gristmill.cli import options
 from gristmill.cli.loading import progress_bar
 from gristmill.hub.names import parse_name
 from gristmill.hub.store import Stored
+from gristmill.printable import printable
 
 _EXAMPLES = """
 \b
@@ -46,7 +47,7 @@ def pull(name: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(facts(stored)))
     else:
-        click.echo(f"{stored.name}: {size(stored.n_bytes)} at {stored.path}")
+        click.echo(printable(f"{stored.name}: {size(stored.n_bytes)} at {stored.path}"))
 
 
 def facts(stored: Stored) -> dict[str, Any]:
@@ -63,7 +64,7 @@ def facts(stored: Stored) -> dict[str, Any]:
 
 def size(n_bytes: float) -> str:
     for unit in ("B", "KB", "MB"):
-        if n_bytes < 1000:
+        if n_bytes < 999.5:  # more would be rounded to 1e+03
             return f"{n_bytes:.3g} {unit}"
         n_bytes /= 1000
     return f"{n_bytes:.2f} GB"

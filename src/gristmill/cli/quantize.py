@@ -19,7 +19,9 @@ Examples:
 @click.command(epilog=_EXAMPLES)
 @options.model
 @out
-@options.option("--type", "label", type=click.Choice(CONVERT_TYPES), required=True, help=TYPE_HELP)
+@options.option(
+    "--type", "label", type=click.Choice(CONVERT_TYPES, case_sensitive=False), required=True, help=TYPE_HELP
+)
 @out_format
 @options.tokenizer
 @options.threads

@@ -7,6 +7,7 @@ import click
 from gristmill.cli.pull import size
 from gristmill.hub.names import parse_name
 from gristmill.hub.store import find, remove
+from gristmill.printable import printable
 
 _EXAMPLES = """
 \b
@@ -20,4 +21,4 @@ Examples:
 def rm(names: tuple[str, ...]) -> None:
     """Remove models from the store, which is the Hugging Face hub's cache: for other programs they are gone as well."""
     for stored in dict.fromkeys(find(parse_name(name)) for name in names):
-        click.echo(f"removed {stored.name} ({size(remove(stored))})")
+        click.echo(printable(f"removed {stored.name} ({size(remove(stored))})"))

@@ -10,6 +10,7 @@ import click
 
 from gristmill.cli import options
 from gristmill.cli.loading import load, loading_bars
+from gristmill.cli.writable import check_socket
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -91,6 +92,8 @@ def serve(
 
     The model is loaded and run by a process of its own, which is started again when it dies.
     """
+    if uds is not None:
+        check_socket("--uds", Path(uds))
     try:
         from gristmill.serve.app import Settings, create_app
         from gristmill.serve.engine_wire import EngineOptions

@@ -12,6 +12,7 @@ from gristmill.cli.pull import facts, size
 from gristmill.formats.open import open_checkpoint
 from gristmill.hub.names import parse_name
 from gristmill.hub.store import find
+from gristmill.printable import printable
 
 _EXAMPLES = """
 \b
@@ -28,11 +29,11 @@ def show(name: str, as_json: bool) -> None:
     """Show where a pulled model lies and what it is."""
     stored = find(parse_name(name))
     report = describe(open_checkpoint(stored.path), None, 1, "f16", None)
-    config = report["config"]
+    config = report.get("config", {})  # a vocabulary alone has none
     model = {
-        "architecture": config["arch"],
+        "architecture": config.get("arch"),
         "parameters": report["parameters"],
-        "context": config["max_context"],
+        "context": config.get("max_context"),
         "types": report["bytes_by_type"],
     }
     if as_json:
@@ -42,4 +43,4 @@ def show(name: str, as_json: bool) -> None:
     files = f"{size(stored.n_bytes)} in {len(stored.files)} file{'s' if len(stored.files) > 1 else ''}"
     rows = {"name": stored.name, "path": stored.path, "revision": stored.revision, "size": files}
     for key, value in {**rows, **model, "types": types}.items():
-        click.echo(f"{key:12}  {value}")
+        click.echo(printable(f"{key:12}  {value or '-'}"))

@@ -7,6 +7,8 @@ import os
 import sys
 from typing import IO, Any, Final
 
+from gristmill.printable import printable
+
 STDOUT: Final = "stdout"
 """The file name of errors in writing there."""
 
@@ -46,9 +48,15 @@ def say_if_typed(stream: IO[str] | IO[bytes]) -> None:
 
 
 def read_text() -> str:
-    """All of stdin."""
+    """All of stdin but for the line end that echo, an editor or a keyboard puts after a text."""
     say_if_typed(sys.stdin)
-    return sys.stdin.read()
+    return sys.stdin.read().removesuffix("\n")
+
+
+def write(text: str) -> None:
+    """To stdout, at once. A terminal gets nothing that could steer it."""
+    sys.stdout.write(printable(text) if sys.stdout.isatty() else text)
+    sys.stdout.flush()
 
 
 def _naming(stream: io.TextIOWrapper[Any]) -> io.TextIOWrapper[Any]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from pathlib import Path
 from typing import BinaryIO
 
 import click
 
 from gristmill.cli import options
-from gristmill.cli.streams import say_if_typed
+from gristmill.cli.streams import say_if_typed, write
 from gristmill.formats.open import open_checkpoint
 from gristmill.hub.store import locate
 from gristmill.tokenizer.interface import Tokenizer
@@ -53,7 +52,7 @@ def tokenize(
         raise click.UsageError(f"the input is not UTF-8: byte {error.start} is {data[error.start]:#04x}") from None
     if decode:
         text = vocabulary.decode(_ids(text))
-        sys.stdout.write(json.dumps({"text": text}, ensure_ascii=False) + "\n" if as_json else text)
+        write(json.dumps({"text": text}, ensure_ascii=False) + "\n" if as_json else text)
         return
     ids = vocabulary.encode(text, add_special=special, parse_special=parse_special)
     if as_json:

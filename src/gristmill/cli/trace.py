@@ -60,7 +60,7 @@ Examples:
 """
 
 
-class _NumberOr(click.ParamType[int | str]):
+class _NumberOr(options.ParamType):
     """A number, or the word for its absence."""
 
     def __init__(self, word: str) -> None:
@@ -82,7 +82,7 @@ class _NumberOr(click.ParamType[int | str]):
 
 @click.command(epilog=_EPILOG)
 @options.model
-@options.option("-p", "--prompt", "prompts", multiple=True, help="text [default: read from stdin]")
+@options.option("-p", "--prompt", "prompts", multiple=True, help="text [default: stdin, but for its last line end]")
 @options.option("--prompt-ids", multiple=True, help="token ids instead of text: 1,2,3")
 @options.option(
     "-n",

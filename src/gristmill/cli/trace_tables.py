@@ -233,7 +233,7 @@ def _share(p: float) -> str:
 
 
 def _console() -> Console:
-    return Console(highlight=False, width=None if sys.stdout.isatty() else _WIDE)
+    return Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else _WIDE)
 
 
 def _heading(console: Console, title: str, note: str) -> None:

@@ -60,8 +60,8 @@ def _dimension(name: str, text: str) -> Callable[[options.F], options.F]:
 @_dimension("d_model", "width")
 @_dimension("n_layers", "layers")
 @_dimension("n_heads", "query heads")
-@_dimension("n_kv_heads", "key-value heads")
-@_dimension("d_ff", "width of the feed-forward network")
+@_dimension("n_kv_heads", "key-value heads; as many as --n-heads where that is given")
+@_dimension("d_ff", "width of the feed-forward network; 8/3 of another --d-model")
 @options.option("--vocab-size", type=int, help="rows of the embedding [default: the tokenizer's]")
 @options.option(
     "--ctx", "context", type=int, help="tokens of a sequence, and the model's context [default: the preset's]"
@@ -116,23 +116,27 @@ def train(
 
     threads = threads or max(1, default_threads() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
     console = Console(stderr=True)
-    with join(device, threads) as group, _interrupted(console) as stop:
+    with join(device, threads) as group:
         job = _job(click_context, folder, given, threads, group, console)
         s = job.settings
-        if not group.leads:
-            run(job, group, None, stop)
-            return
-        console.print(_summary(job, group), highlight=False, soft_wrap=True)
-        with RunReport(folder, console, s.steps, job.state.step, s.log_every).shown() as report:
-            state = run(job, group, report, stop)
+        with _interrupted(console) as stop:
+            if not group.leads:
+                run(job, group, None, stop)
+                return
+            console.print(_summary(job, group), highlight=False, soft_wrap=True)
+            with RunReport(folder, console, s.steps, job.state.step, s.log_every).shown() as report:
+                state = run(job, group, report, stop)
     best = folder / BEST
     if as_json:
         click.echo(json.dumps({"out": out, **asdict(state), "settings": asdict(s)}))
     elif state.step < s.steps and not 0 < s.patience <= state.n_worse:
-        console.print(f"stopped after step {state.step}; go on: gristmill train -o {out} --resume", soft_wrap=True)
+        console.print(
+            f"stopped after step {state.step}; go on: gristmill train -o {out} --resume", markup=False, soft_wrap=True
+        )
     else:
         console.print(
             f"best validation loss {state.best:.4f}; try it: gristmill generate -m {best} -p 'Once upon a time'",
+            markup=False,
             soft_wrap=True,
             highlight=False,
         )
@@ -147,7 +151,11 @@ def _job(ctx: click.Context, folder: Path, given: dict[str, Any], threads: int, 
     if given["resume"]:
         fixed = asked - names - {"resume", "files", "dataset", "shards", "separator", "val_fraction"}
         options.refuse_given(sorted(fixed), "cannot change in a run that is resumed; leave it out")
-        texts = _texts(given, threads, console) if given["files"] or given["dataset"] else None
+        texts = None
+        if given["files"] or given["dataset"]:
+            texts = _texts(given, threads, console)
+        else:
+            options.refuse_given(("separator", "val_fraction"), "is for FILES: give them again, or leave it out")
         return resume(folder, {name: given[name] for name in asked & names}, texts, shards, group)
     if not given["tokenizer"]:
         raise click.UsageError("a new run needs --tokenizer FILE (gristmill train-tokenizer makes one)")
@@ -158,15 +166,7 @@ def _job(ctx: click.Context, folder: Path, given: dict[str, Any], threads: int, 
     settings = Settings(**{name: given[name] for name in names if name in given}, ctx=context)
     texts = _texts(given, threads, console)
     tokenizer = Path(given["tokenizer"])
-    return begin(
-        folder,
-        lambda n: _shape(preset, given, n),
-        settings,
-        texts,
-        tokenizer,
-        shards or folder / "shards",
-        group,
-    )
+    return begin(folder, lambda n: _shape(preset, given, n), settings, texts, tokenizer, shards, group)
 
 
 def _shape(preset: Shape, given: dict[str, Any], n_tokens: int) -> Shape:

@@ -37,7 +37,9 @@ _PIECE_BYTES = 8 << 20
 @options.option("--coverage", type=float, default=1.0, help="share of the text whose characters are ids of their own")
 @options.option("--split-digits/--no-split-digits", default=True, help="make each digit an id of its own")
 @options.option("--max-piece", type=int, default=16, help="longest piece, in characters")
-@options.option("--separator", default=SEPARATOR, help="what stands between a text file's documents")
+@options.option(
+    "--separator", default=SEPARATOR, help="what stands between a text file's documents; \\n is a line's end"
+)
 @options.threads
 @options.as_json
 def train_tokenizer(
@@ -63,6 +65,7 @@ def train_tokenizer(
     folder = Path(out)
     check_folder("--out", folder)
     started = time.perf_counter()
+    separator = separator.replace("\\n", "\n")
     groups = cut(find_files(files), separator, _PIECE_BYTES)
     with _bar("reading") as report:
         words = count_words(groups, separator, threads=threads or default_threads(), report=report)

@@ -17,6 +17,13 @@ def check_file(flag: str, path: Path) -> None:
     _check_access(flag, path, path if path.exists() else path.parent)
 
 
+def check_socket(flag: str, path: Path) -> None:
+    """The same of a Unix socket, which takes the place of another one."""
+    check_file(flag, path)
+    if path.exists() and not path.is_socket():
+        raise click.UsageError(f"{flag} {path}: is there already and no socket; name another place")
+
+
 def check_folder(flag: str, path: Path) -> None:
     """The same of a folder that is there or is to be made, with those above it."""
     there = next(each for each in (path, *path.parents) if each.exists())

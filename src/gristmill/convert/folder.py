@@ -79,7 +79,8 @@ def write(job: Job, label: str | None) -> int:
         elif job.checkpoint.format == "safetensors":
             _copy_tokenizer(job.checkpoint.path, folder)
         if (said := said_by(job.checkpoint)) and not (folder / FILE_NAME).exists():
-            (folder / FILE_NAME).write_text(json.dumps({"do_sample": True, **said}, indent=2) + "\n")
+            sampling = _ends(job) | {"do_sample": True, **said}  # which transformers then asks for the ends, too
+            (folder / FILE_NAME).write_text(json.dumps(sampling, indent=2) + "\n")
         return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
@@ -116,7 +117,7 @@ def _copy_tokenizer(source: Path, folder: Path) -> None:
 
 
 def _ends(job: Job) -> dict[str, Any]:
-    """What config.json says of a vocabulary that is written beside it."""
+    """What is said of a vocabulary that is written beside it."""
     if job.vocabulary is None:
         return {}
     ends = job.vocabulary.eos_ids
@@ -128,11 +129,12 @@ def _config(job: Job, qtype: QType, biases: list[str]) -> dict[str, Any]:
     """config.json, as transformers 4 wrote it and 5 reads it; of a folder its own, with another number type."""
     dtype = _DTYPES[qtype]
     if job.checkpoint.format == "safetensors" and job.checkpoint.metadata:
-        renewed = ("torch_dtype", "quantization_config")
+        renewed = ("dtype", "torch_dtype", "quantization_config")
         given = {key: value for key, value in job.checkpoint.metadata.items() if key not in renewed}
         if job.config.tied_head:  # perhaps for want of a head
             given["tie_word_embeddings"] = True
-        return _ends(job) | given | {"dtype": dtype}
+        named = "dtype" if "dtype" in job.checkpoint.metadata else "torch_dtype"  # which version 4 knows alone
+        return _ends(job) | given | {named: dtype}
     c = job.config
     rope = read_rope(job.checkpoint, c.arch, c.head_dim)
     windows = [window for window in c.windows if window]

@@ -43,12 +43,13 @@ def write(job: Job, label: str | None) -> int:
         label, config.n_layers, config.tied_head, config.moe is not None, config.n_kv_heads < config.n_heads
     )
     types = {part.name: mixture.type_of(part.name, part.shape, part.qtype) for part in parts}
-    _tell_of_types(job.checkpoint.path, parts, types, mixture)
+    all_as_asked = _tell_of_types(job.checkpoint.path, parts, types, mixture)
     tensors = [job.tensor(part, types[part.name]) for part in parts]
-    file_type = mixture.file_type()
+    file_type = mixture.file_type() if all_as_asked else None
     metadata = _copied(job.checkpoint.path) if job.checkpoint.format == "gguf" else _described(job, arch, rope)
-    if file_type is None:
-        file_type = metadata.pop("general.file_type", None)
+    if label is None and all(types[part.name] is part.qtype or part.qtype.is_float for part in parts):
+        file_type = metadata.get("general.file_type")
+    metadata.pop("general.file_type", None)
     if file_type is not None:
         metadata["general.file_type"] = file_type
     if any(not tensor.qtype.is_float for tensor in tensors):
@@ -142,9 +143,9 @@ def _frequencies(divisors: NDArray[np.float32]) -> Part:
     return Part(weight.name, weight.qtype, weight.shape, lambda: (weight,))
 
 
-def _tell_of_types(path: Path, parts: list[Part], types: dict[str, QType], mixture: Mixture) -> None:
+def _tell_of_types(path: Path, parts: list[Part], types: dict[str, QType], mixture: Mixture) -> bool:
     """Numbers that are rounded a second time are worse than those of a file made from the original, and what has fewer
-    bits than were asked for stays as it is."""
+    bits than were asked for stays as it is. False where some does."""
     again: Counter[tuple[str, str]] = Counter()
     stays: Counter[tuple[str, str]] = Counter()
     for part in parts:
@@ -166,3 +167,4 @@ def _tell_of_types(path: Path, parts: list[Part], types: dict[str, QType], mixtu
         )
     for (kept, asked), n in stays.items():
         logger.warning("%s: %d tensors stay %s, as %s would take more room and hold no more", path.name, n, kept, asked)
+    return not stays

@@ -44,6 +44,8 @@ def new_folder(path: Path, n_bytes: int) -> Iterator[Path]:
     place = _place_of(path)
     if os.path.lexists(place) and (not place.is_dir() or any(place.iterdir())):
         raise WriteError(f"{path}: is there already and not an empty folder; remove it or give another name")
+    if os.path.ismount(place):
+        raise WriteError(f"{path}: is where a disk is mounted, which no folder can replace; give the name of one in it")
     _check_space(path, place, n_bytes)
     part = _part_of(place)
     with _named_errors(path, part):

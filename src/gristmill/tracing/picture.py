@@ -90,7 +90,8 @@ def _draw_lens(axes: Axes, view: View, lenses: Sequence[Lens], names: Name) -> N
     for column, lens in enumerate(lenses):
         for row, token_id in enumerate(lens.top_ids[:, 0].tolist()):
             colour = "white" if p[row, column] < 0.5 else "black"
-            axes.text(column, row, _label(names(token_id), 9), ha="center", va="center", size=size, color=colour)
+            text = _label(names(token_id), 9)
+            axes.text(column, row, text, ha="center", va="center", size=size, color=colour, parse_math=False)
     _token_ticks(axes, range(first, view.position + 1), view, names)
     _layer_ticks(axes, view, with_embedding=True)
     _heading(axes, "Logit lens: the likeliest next token if the model ended after this layer")

@@ -7,7 +7,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from gristmill.formats.checkpoint import bad_file
 from gristmill.formats.dequantize import dequantize
 from gristmill.formats.qtypes import QType
 from gristmill.formats.safetensors import SafetensorsCheckpoint
+from gristmill.formats.write_file import WriteError
 from gristmill.formats.write_gguf import NewTensor
 from gristmill.formats.write_safetensors import write_safetensors
 from gristmill.train.model import Model
@@ -27,7 +29,7 @@ from gristmill.train.settings import STATE, Settings, State, write_state
 LAST, BEST = "last", "best"
 OPTIMIZER = "optimizer.safetensors"
 _MOMENTS = ("exp_avg", "exp_avg_sq")
-_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer.bin")
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer.bin", "*.tiktoken", "*.tiktoken.gz")
 _BESIDE_TOKENIZER = ("tokenizer_config.json", "special_tokens_map.json")
 
 
@@ -35,39 +37,39 @@ def save(
     folder: Path, model: Model, optimizer: torch.optim.Optimizer, state: State, settings: Settings, tokenizer: Path
 ) -> None:
     """Write the checkpoint `folder`; one that is there already is replaced once the new one is complete."""
-    temporary = folder.with_name(f".{folder.name}.new")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    _write(temporary / "config.json", json.dumps(model.hf_config, indent=1).encode())
-    _write_tensors(temporary / "model.safetensors", model.tensors())
     moments = {
         f"{name}.{moment}": optimizer.state[parameter][moment]
         for name, parameter in model.by_name.items()
         for moment in _MOMENTS
         if optimizer.state.get(parameter)
     }
-    _write_tensors(temporary / OPTIMIZER, moments)
-    _write(temporary / STATE, write_state(state, settings))
-    _copy_tokenizer(tokenizer, temporary)
-    _replace(temporary, folder)
+    with _replacing(folder) as new:
+        _write(new / "config.json", json.dumps(model.hf_config, indent=1).encode())
+        _write_tensors(new / "model.safetensors", model.tensors())
+        _write_tensors(new / OPTIMIZER, moments)
+        _write(new / STATE, write_state(state, settings))
+        _copy_tokenizer(tokenizer, new)
 
 
 def link(source: Path, target: Path) -> None:
     """Make `target` the same checkpoint as `source`; on most file systems without more space."""
-    temporary = target.with_name(f".{target.name}.new")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    for path in source.iterdir():
-        try:
-            os.link(path, temporary / path.name)
-        except OSError:
-            shutil.copy2(path, temporary / path.name)
-    _replace(temporary, target)
+    with _replacing(target) as new:
+        for path in source.iterdir():
+            try:
+                os.link(path, new / path.name)
+            except OSError:
+                shutil.copy2(path, new / path.name)
 
 
 def find(folder: Path) -> Path:
-    """The checkpoint to resume from: the run's last one, or the folder itself. ValueError where there is none."""
-    for candidate in (folder / LAST, folder / f".{LAST}.old", folder):
+    """The checkpoint to resume from: the run's last one, or the folder itself. ValueError where there is none.
+
+    Where a crash came while the last one was replaced, the one before takes its place again.
+    """
+    if not (folder / LAST).exists():
+        with suppress(FileNotFoundError):  # as another process of the group may have done it
+            (folder / f".{LAST}.old").rename(folder / LAST)
+    for candidate in (folder / LAST, folder):
         if (candidate / STATE).is_file():
             return candidate
     raise ValueError(f"{folder}: holds no checkpoint to resume from ({LAST}/{STATE}); start again without --resume")
@@ -92,8 +94,8 @@ def find_tokenizer(path: Path) -> Path:
     """The tokenizer file at `path`, a file or a folder with one."""
     if path.is_dir():
         for name in _TOKENIZER_FILES:
-            if (path / name).is_file():
-                return path / name
+            for found in sorted(path.glob(name)):
+                return found
     if not path.is_file():
         raise ValueError(f"--tokenizer {path}: no such file, nor a folder with one of {', '.join(_TOKENIZER_FILES)}")
     return path
@@ -125,6 +127,23 @@ def _write(path: Path, data: bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+
+
+@contextmanager
+def _replacing(folder: Path) -> Iterator[Path]:
+    """A new folder, which takes the place of `folder` when the block ends without an error, and goes otherwise."""
+    temporary = folder.with_name(f".{folder.name}.new")
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        temporary.mkdir(parents=True)
+        yield temporary
+        _replace(temporary, folder)
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise WriteError(f"{folder}: cannot be written: {error.strerror or error}; nothing of it was kept") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _replace(temporary: Path, folder: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import multiprocessing
-import os
+import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gristmill.formats.write_file import new_file
 from gristmill.tokenizer.files import load_path
 from gristmill.tokenizer.interface import Tokenizer
 from gristmill.train.sources import PIECE_BYTES, Span, cut, documents
@@ -56,11 +57,12 @@ def prepare(
         raise ValueError(f"--val-fraction must be between 0 and 1, not {val_fraction}")
     vocabulary = load_path(tokenizer)
     separator_id(vocabulary, tokenizer)
-    key = _key(files, tokenizer, (separator, val_fraction, piece_bytes))
+    key = key_of(files, tokenizer, separator, val_fraction, piece_bytes)
     index = folder / INDEX
     if index.is_file() and (found := open_shards(folder)).key == key:
         return found
     folder.mkdir(parents=True, exist_ok=True)
+    index.unlink(missing_ok=True)  # it would be of other files should this be broken off
     dtype = "uint16" if vocabulary.vocab_size <= 1 << 16 else "uint32"
     groups = cut(files, separator, piece_bytes)
     names = [f"{i:05}.bin" for i in range(len(groups))]
@@ -74,8 +76,20 @@ def prepare(
     n_train, n_val = zip(*counts, strict=True)
     shards = Shards(folder, tuple(names), n_train, n_val, dtype, key)
     fields = {"files": names, "n_train": n_train, "n_val": n_val, "dtype": dtype, "key": key}
-    write_atomically(index, json.dumps(fields, indent=1).encode())
+    _write(index, json.dumps(fields, indent=1).encode())
     return shards
+
+
+def key_of(
+    files: Sequence[Path], tokenizer: Path, separator: str, val_fraction: float, piece_bytes: int = PIECE_BYTES
+) -> str:
+    """What shards are made of: tokenizer, settings, and the files by name, size and time."""
+    digest = hashlib.sha256(tokenizer.read_bytes())
+    digest.update(repr((separator, val_fraction, piece_bytes)).encode())
+    for path in files:
+        about = path.stat()
+        digest.update(f"{path.resolve()} {about.st_size} {about.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
 
 
 def open_shards(folder: Path) -> Shards:
@@ -90,7 +104,8 @@ def open_shards(folder: Path) -> Shards:
         if sizes != [width * (a + b) for a, b in zip(n_train, n_val, strict=True)]:
             raise ValueError("the files have other sizes")
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ValueError(f"{index}: no sound index of shards ({error}); delete {folder} to tokenize again") from None
+        remedy = f"delete {folder} and give FILES to tokenize again"
+        raise ValueError(f"{index}: no sound index of shards ({error}); {remedy}") from None
     return shards
 
 
@@ -159,21 +174,17 @@ def validation(shards: Shards, length: int, n_most: int) -> Ids:
     return np.stack([ids[start : start + length + 1].astype(np.int64) for ids, start in chosen])
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """All of it or nothing, even if the machine stops."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("wb") as file:
+def _write(path: Path, data: bytes) -> None:
+    with new_file(path, len(data)) as file:
         file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
 
 
 def _each(work: Callable[..., Any], jobs: Sequence[Any], processes: int) -> Any:
     if processes <= 1 or len(jobs) <= 1:
         return map(work, jobs)
     context = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
-    pool = ProcessPoolExecutor(min(processes, len(jobs)), context)
+    at_once = (signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends them without a word
+    pool = ProcessPoolExecutor(min(processes, len(jobs)), context, signal.signal, at_once)
 
     def results() -> Any:
         with pool:
@@ -205,18 +216,8 @@ def _write_shard(
     later = [start for start in starts if start >= n_train]
     if later and later[0] - n_train < n * val_fraction / 2:  # hold out whole documents where they are short
         n_train = later[0]
-    write_atomically(path, every.tobytes())
+    _write(path, every.tobytes())
     return n_train, n - n_train
-
-
-def _key(files: Sequence[Path], tokenizer: Path, settings: tuple[Any, ...]) -> str:
-    """What the shards were made of: tokenizer, settings, and the files by name, size and time."""
-    digest = hashlib.sha256(tokenizer.read_bytes())
-    digest.update(repr(settings).encode())
-    for path in files:
-        about = path.stat()
-        digest.update(f"{path.resolve()} {about.st_size} {about.st_mtime_ns}\n".encode())
-    return digest.hexdigest()
 
 
 def _mapped(shards: Shards) -> list[NDArray[Any]]:

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from gristmill.printable import printable
 
 if TYPE_CHECKING:
     from gristmill.train.loop import StepReport
@@ -70,7 +72,7 @@ class RunReport:
 
     def sampled(self, step: int, text: str) -> None:
         self._append({"step": step, "sample": text})
-        self._print(f"[dim]{escape(text)}[/dim]")
+        self._print(Text(printable(text), "dim"))
 
     def _write_table(self) -> None:
         """log.csv, a row a step, and loss.png where matplotlib is there."""
@@ -86,7 +88,7 @@ class RunReport:
         with self._jsonl.open("a") as file:
             file.write(json.dumps(row) + "\n")
 
-    def _print(self, text: str) -> None:
+    def _print(self, text: str | Text) -> None:
         self._console.print(text, highlight=False, soft_wrap=True)
 
 

@@ -10,12 +10,15 @@ from typing import Any
 from gristmill.formats.open import open_checkpoint
 from gristmill.tokenizer.files import load_path
 from gristmill.train.checkpoint import LAST, find, find_tokenizer
-from gristmill.train.data import Progress, Shards, open_shards, prepare, separator_id
+from gristmill.train.data import Progress, Shards, key_of, open_shards, prepare, separator_id
 from gristmill.train.group import Group
 from gristmill.train.loop import Job
 from gristmill.train.model import NewCheckpoint
 from gristmill.train.presets import Shape, hf_config
 from gristmill.train.settings import STATE, Settings, State, read_state
+
+SHARDS = "shards"
+"""Where a run's shards are if nothing else is said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,7 @@ def begin(
     settings: Settings,
     texts: Texts,
     tokenizer: Path,
-    shards: Path,
+    shards: Path | None,
     group: Group,
 ) -> Job:
     """A new run in `folder`. shape_for: the model's shape, given the tokenizer's vocabulary.
@@ -55,7 +58,7 @@ def begin(
     # A document ends where the next one's BOS would come.
     metadata = hf_config(shape, bos_id, tuple(dict.fromkeys((*vocabulary.eos_ids, bos_id))))
     start = NewCheckpoint(metadata, settings.seed)
-    data = _shards(shards, texts, tokenizer, group)
+    data = _shards(shards or folder / SHARDS, texts, tokenizer, group)
     return Job(folder, settings, data, tokenizer, start, State(shards=str(data.folder.resolve()), shards_key=data.key))
 
 
@@ -67,10 +70,17 @@ def resume(folder: Path, changes: Mapping[str, Any], texts: Texts | None, shards
     last = find(folder)
     state, settings = read_state(last / STATE)
     tokenizer = find_tokenizer(last)
-    data = shards or Path(state.shards)
+    there = (place for place in (Path(state.shards), folder / SHARDS) if place.is_dir())  # a run may have moved
+    data = shards or next(there, Path(state.shards))
+    key = (
+        open_shards(data).key if texts is None else key_of(texts.files, tokenizer, texts.separator, texts.val_fraction)
+    )
+    if key != state.shards_key:
+        raise ValueError(
+            f"{data}: {'are' if texts is None else 'would be'} other shards than {last} was trained on; give the same"
+            " FILES, --separator and --val-fraction, or --shards"
+        )
     found = open_shards(data) if texts is None else _shards(data, texts, tokenizer, group)
-    if found.key != state.shards_key:
-        raise ValueError(f"{data}: are not the shards that {last} was trained on; give the same FILES, or --shards")
     changed = replace(settings, **changes)
     if state.best is None and changed.steps <= state.step:
         raise ValueError(f"--steps {changed.steps}: {state.step} are done, and none was evaluated; ask for more")

@@ -70,7 +70,7 @@ class Answer:
         try:
             self._note(event, now)
         except (AttributeError, TypeError):
-            raise AnswerError(f"the server sent {str(event)[:60]!r}, which is no part of an answer") from None
+            raise _no_part(event) from None
 
     def _note(self, event: dict[str, Any], now: float) -> None:
         has_text = False
@@ -85,8 +85,12 @@ class Answer:
         if usage := event.get("usage"):
             counts = usage.get("prompt_tokens"), usage.get("completion_tokens")
             if not all(count is None or isinstance(count, int) for count in counts):
-                raise TypeError
+                raise _no_part(event)
             self.n_input, self.n_output = counts
+
+
+def _no_part(event: dict[str, Any]) -> AnswerError:
+    return AnswerError(f"the server sent {str(event)[:60]!r}, which is no part of an answer")
 
 
 def _json(data: bytes) -> dict[str, Any]:
