@@ -23,7 +23,7 @@ struct StepActivations {
   int32_t raise(int c) const { return block(c).raise[(c + kSkip) % kTileColumns]; }
   int32_t start(int half, int c) const { return block(c).start[half][(c + kSkip) % kTileColumns]; }
   const int8_t* sums(int c) const { return block(c).sums[(c + kSkip) % kTileColumns]; }
-  StepActivations before() const { return {first - 1, apart}; }
+  StepActivations before(int n = 1) const { return {first - n, apart}; }
 };
 
 template <int I>
@@ -353,8 +353,10 @@ GRISTMILL_INLINE void block_half(const uint8_t* q, int stride, const uint8_t* sc
                                  I (&scale)[P]) {
   start_half<T, Half, P, C>(a, sum);
   dot_all<T, P, C>(q, stride, scales, a, sum);
+  if constexpr (!T::kSixBits) {
 #pragma GCC unroll 8
-  for (int p = 0; p < P; p++, scales += T::kScaleBytes) scale[p] = T::scale(scales);
+    for (int p = 0; p < P; p++, scales += T::kScaleBytes) scale[p] = T::scale(scales);
+  }
 }
 
 // Sums of one step; a type with halves has second ones.
@@ -382,21 +384,30 @@ GRISTMILL_INLINE void add_times(const I (&sum)[P][C], const I (&scale)[P], I (&t
 
 // The sum of a panel's minima times one column's sums of activations, which are at `sums`, `stride` bytes from a block to the
 // next.
-GRISTMILL_INLINE I dot_minima(const uint8_t* minima, const int8_t* sums, size_t stride) {
-  U first = u_load(minima), second = u_load(minima + 64);
+GRISTMILL_INLINE I dot_minima(U first, U second, const int8_t* sums, size_t stride) {
   I sum = i_dot4_small(i_dot4_small(i_set(0), first, sums), second, sums + stride);
   return i_dot4_small(i_dot4_small(i_shift_left<7>(sum), first, sums + 2 * stride), second, sums + 3 * stride);
 }
 
-// Takes the minima of steps that share the activations' scale off; a: the first one's block, `minima` the first panel's.
+// Takes the minima of steps that share the activations' scale off, two sets of each panel; a: the first one's block.
+template <int P, int C, class A>
+GRISTMILL_INLINE void less_minima(const U (&minima)[P][2], const F (&dmin)[P], const A& a, F (&acc)[P][C]) {
+#pragma GCC unroll 8
+  for (int p = 0; p < P; p++)
+#pragma GCC unroll 8
+    for (int c = 0; c < C; c++) {
+      const I sum = dot_minima(minima[p][0], minima[p][1], a.sums(c), sizeof(ActivationBlock));
+      acc[p][c] = f_fnma(f_of_i(sum), f_mul(dmin[p], f_set(a.scale(c))), acc[p][c]);
+    }
+}
+
 template <class T, int P, int C, class A>
-GRISTMILL_INLINE void less_minima(const uint8_t* minima, const F (&dmin)[P], const A& a, F (&acc)[P][C]) {
+GRISTMILL_INLINE void read_and_less_minima(const SuperScales& scales, const F (&dmin)[P], const A& a, F (&acc)[P][C]) {
+  U minima[P][2];
 #pragma GCC unroll 8
-  for (int p = 0; p < P; p++, minima += T::kSuperBytes)
-#pragma GCC unroll 8
-    for (int c = 0; c < C; c++)
-      acc[p][c] =
-          f_fnma(f_of_i(dot_minima(minima, a.sums(c), sizeof(ActivationBlock))), f_mul(dmin[p], f_set(a.scale(c))), acc[p][c]);
+  for (int p = 0; p < P; p++)
+    for (int half = 0; half < 2; half++) minima[p][half] = set_of_minima<T>(of_panel<T>(scales, p), half);
+  less_minima<P, C>(minima, dmin, a, acc);
 }
 
 // The sums of both halves of a step's activations, of 16 bits each.
@@ -428,10 +439,10 @@ GRISTMILL_INLINE void less_total(const I (&total)[P][C], const F (&dmin)[P], con
     for (int c = 0; c < C; c++) acc[p][c] = f_fnma(f_of_i(total[p][c]), f_mul(dmin[p], f_set(a.scale(c))), acc[p][c]);
 }
 
-// acc += n steps of P panels that share the activations' scale, as whole numbers. super: the scales of scales, where there are
-// some. step(add): calls add with where the next step's sets and scales are, and goes on from it; so does `a`.
+// acc += n steps of P panels that share the activations' scale, as whole numbers. step(add): calls add with where the next step's
+// sets and scales are, and goes on from it; so does `a`.
 template <class T, int P, int C, class A, class Step>
-GRISTMILL_INLINE void whole_super(const uint8_t* super, int n, int stride, const A& a, F (&acc)[P][C], Step step) {
+GRISTMILL_INLINE void whole_super(const SuperScales& super, int n, int stride, const A& a, F (&acc)[P][C], Step step) {
   // Scales that are not whole are only once all of them are known, and so wait with the sums.
   constexpr bool kWait = !T::kOwnScales && !T::kRows;
   F d[P], scales[kSuperSteps][P], offsets[kSuperSteps][P];
@@ -441,11 +452,13 @@ GRISTMILL_INLINE void whole_super(const uint8_t* super, int n, int stride, const
   WholeOffsets whole_offsets[P];
   F dmin[P];
   I minima[P][C];
-  if constexpr (T::kOwnScales) {
+  auto read_supers = [&](auto own) __attribute__((always_inline)) {
+    if constexpr (own) {
 #pragma GCC unroll 8
-    for (int p = 0; p < P; p++) T::read_super(super + T::kSuperBytes * p, d[p], dmin[p]);
-    if constexpr (T::kMinimum && !T::kHalves) less_minima<T, P, C>(super + kToMinima, dmin, a, acc);
-  }
+      for (int p = 0; p < P; p++) read_super<T>(of_panel<T>(super, p), d[p], dmin[p]);
+    }
+  };
+  read_supers(Index<T::kOwnScales && !kInStream<T>>());
   clear_sums<P, C>(total), clear_sums<P, C>(minima);
   for (int i = 0; i < n; i++)
     step([&](const uint8_t* q, const uint8_t* own) __attribute__((always_inline)) {
@@ -457,9 +470,9 @@ GRISTMILL_INLINE void whole_super(const uint8_t* super, int n, int stride, const
         for (int c = 0; c < C; c++) of_columns[i][c] = -a.start(0, c);
 #pragma GCC unroll 8
       for (int p = 0; p < P; p++, own += T::kScaleBytes) {
-        if constexpr (kWait) whole[p].add(scales[i][p] = T::scale(scale_at<T>(super + T::kSuperBytes * p, own, i)));
+        if constexpr (kWait) whole[p].add(scales[i][p] = T::scale(scale_at<T>(super.super + T::kSuperBytes * p, own, i)));
         if constexpr (T::kOffset) whole_offsets[p].add(offsets[i][p] = T::offset(own));
-        if constexpr (T::kOwnScales) scale[0][p] = T::scale(own);
+        if constexpr (T::kOwnScales) scale[0][p] = scale_of<T>(of_panel<T>(super, p), i);
         if constexpr (T::kHalves) scale[1][p] = T::second_scale(own);
       }
       if constexpr (T::kRows) add_sums<P, C>(sum, total);
@@ -469,6 +482,8 @@ GRISTMILL_INLINE void whole_super(const uint8_t* super, int n, int stride, const
   if constexpr (T::kRows)
     for (F& one : d) one = f_set(1.0f);
   if constexpr (T::kMinimum && T::kHalves) less_total<P, C>(minima, dmin, a.before(), acc);
+  read_supers(Index<kInStream<T>>());
+  if constexpr (kInStream<T>) read_and_less_minima<T, P, C>(super, dmin, a.before(n), acc);
   if constexpr (T::kOffset) {
     for (int p = 0; p < P; p++) {
       const F one = whole_offsets[p].d(), inverse = whole_offsets[p].inverse();
@@ -503,14 +518,18 @@ struct BlockedVisit {
   const Columns& columns;
   Partial& partial;
   Ahead ahead;
+  uint8_t* beside = nullptr;  // for what is of eight steps together, of all panels, where that has been taken out of the stream
 
   template <int P, int C, int kSkip = 0>
   __attribute__((noinline)) void tile(int first, int column) {
     if constexpr (kWidth) width = kWidth;
-    const int stride = 64 * width, to_scales = T::kQuantBytes * width - 64 * first + T::kScaleBytes * first;
+    if constexpr (P == kGroup) first = 0;
+    const size_t step_bytes = size_t(T::kQuantBytes + T::kScaleBytes) * width;
+    const int stride = 64 * width, to_scales = T::kQuantBytes * width - 64 * first + int(to_panel<T>(first, width, step_bytes));
     const int n_steps = w.n_steps();
     StepActivations<kSkip> a{columns.blocks + size_t(column / kTileColumns) * n_steps + begin, size_t(n_steps)};
     const uint8_t* at = q + 64 * first;
+    [[maybe_unused]] uint8_t* super_at = beside;
     F acc[P][C];
     if (begin) partial.get<P, C>(first, column, acc);
     else clear<P, C>(acc);
@@ -531,25 +550,31 @@ struct BlockedVisit {
         ask_beyond(at, Index<(T::kQuantBytes + T::kScaleBytes) * kGroup>());
       }
     };
-    // Steps over what stands before eight of them: where that is for the first panel.
-    auto take_super = [&]() __attribute__((always_inline)) {
+    // Steps over what stands before eight of them.
+    auto take_super = [&]() __attribute__((always_inline)) -> SuperScales {
+      if constexpr (T::kBeside) {
+        uint8_t* super = super_at + T::kSuperBytes * first;
+        super_at += T::kSuperBytes * width;
+        if (column == 0) T::template take<P>({nullptr, at + to_scales, step_bytes, width}, super);
+        return {super, nullptr, 0, width};
+      }
       const uint8_t* super = at - 64 * first + T::kSuperBytes * first;
-      if constexpr (P == kGroup && !T::kWhole)
+      if constexpr (P == kGroup && !T::kWhole && T::kSuperBytes > 0)
         if (!ahead.asks()) ask_beyond(super, Index<T::kSuperBytes * kGroup>());
       at += T::kSuperBytes * width;
-      return super;
+      return {super, at + to_scales, step_bytes, width};
     };
     auto next = [&]() __attribute__((always_inline)) { at += (T::kQuantBytes + T::kScaleBytes) * width, a.first++; };
     if constexpr (T::kWhole) {
       for (int b = begin; b < end; b += kSuperSteps) {
-        const uint8_t* super = take_super();
+        const SuperScales super = take_super();
         auto step = [&](auto add) __attribute__((always_inline)) { add(at, at + to_scales), ask(), next(); };
         whole_super<T, P, C>(super, end - b < kSuperSteps ? end - b : kSuperSteps, stride, a, acc, step);
       }
     } else if constexpr (T::kPart > 0) {
       for (int b = begin; b < end; b += kSuperSteps) {
         F d[kSuperSteps / T::kPart][P];
-        read_parts<T, P>(take_super(), d);
+        read_parts<T, P>(take_super().super, d);
         const uint8_t* none = nullptr;
 #pragma GCC unroll 8
         for (int part = 0; part < kSuperSteps / T::kPart; part++) {
@@ -573,34 +598,70 @@ struct BlockedVisit {
       }
     } else {
       for (int b = begin; b < end; b += T::kShared) {
-        const uint8_t* super = take_super();
+        const SuperScales super = take_super();
         F d[P], dmin[P];
-#pragma GCC unroll 8
-        for (int p = 0; p < P; p++) T::read_super(super + T::kSuperBytes * p, d[p], dmin[p]);
         I total[P][C];
         clear_sums<P, C>(total);
-        if constexpr (T::kMinimum && T::kHalves) {
-          StepActivations<kSkip> of_step = a;
-          for (int i = 0; i < T::kShared; i++, of_step.first++)
-            add_minima<T, P, C>(at + to_scales + size_t(T::kQuantBytes + T::kScaleBytes) * width * i, of_step, total);
-          less_total<P, C>(total, dmin, a, acc);
-          clear_sums<P, C>(total);
-        } else if constexpr (T::kMinimum) {
-          less_minima<T, P, C>(super + kToMinima, dmin, a, acc);
-        }
-        for (int i = 0; i < T::kShared; i += T::kHalves ? 1 : 2, next()) {
-          if constexpr (T::kHalves) {
-            block_halves<T, P, C>(at, stride, at + to_scales, a, total);
-          } else {
-            I sum[2][P][C], scale[2][P];
-            block_half<T, 0, P, C>(at, stride, at + to_scales, a, sum[0], scale[0]);
-            ask(), next();
-            block_half<T, 1, P, C>(at, stride, at + to_scales, a, sum[1], scale[1]);
+        // Two steps. read(i): at the end of the first or the other; pair(p): a panel's scales where they do not come with steps.
+        auto two_steps = [&](auto read, auto pair) __attribute__((always_inline)) {
+          I sum[2][P][C], scale[2][P];
+          block_half<T, 0, P, C>(at, stride, at + to_scales, a, sum[0], scale[0]);
+          read(0);
+          ask(), next();
+          block_half<T, 1, P, C>(at, stride, at + to_scales, a, sum[1], scale[1]);
+          read(1);
 #pragma GCC unroll 8
-            for (int p = 0; p < P; p++) scale[0][p] = i_pair<0>(scale[0][p], scale[1][p]);
-            add_pair<T, P, C>(sum[0], sum[1], scale[0], total);
+          for (int p = 0; p < P; p++) {
+            if constexpr (T::kSixBits) scale[0][p] = pair(p);
+            else scale[0][p] = i_pair<0>(scale[0][p], scale[1][p]);
           }
-          ask();
+          add_pair<T, P, C>(sum[0], sum[1], scale[0], total);
+          ask(), next();
+        };
+        auto nothing = [](int) __attribute__((always_inline)) {};
+        if constexpr (kInStream<T>) {  // all is read in the order of memory, and what is of all steps with the last
+          typename T::Sets sets[P];
+#pragma GCC unroll 4
+          for (int i = 0; i < T::kShared / 2; i++)
+            two_steps(
+                [&](int half) __attribute__((always_inline)) {
+#pragma GCC unroll 8
+                  for (int p = 0; p < P; p++)
+                    if (P < kGroup ? half : p / 2 == half) sets[p][i] = T::read_set(of_panel<T>(super, p), i);
+                  in_order(at);
+                },
+                [&](int p) __attribute__((always_inline)) { return T::pair(sets[p][i / 2], i % 2); });
+          U minima[P][2];
+#pragma GCC unroll 8
+          for (int p = 0; p < P; p++) {
+            T::take_halves(sets[p], d[p], dmin[p]);
+            for (int half = 0; half < 2; half++) minima[p][half] = T::six_bits(sets[p][2 + half]);
+          }
+          less_minima<P, C>(minima, dmin, a.before(T::kShared), acc);
+        } else {
+#pragma GCC unroll 8
+          for (int p = 0; p < P; p++) read_super<T>(of_panel<T>(super, p), d[p], dmin[p]);
+          if constexpr (T::kMinimum && T::kHalves) {
+            StepActivations<kSkip> of_step = a;
+            for (int i = 0; i < T::kShared; i++, of_step.first++)
+              add_minima<T, P, C>(super.own + step_bytes * i, of_step, total);
+            less_total<P, C>(total, dmin, a, acc);
+            clear_sums<P, C>(total);
+          } else if constexpr (T::kMinimum) {
+            read_and_less_minima<T, P, C>(super, dmin, a, acc);
+          }
+          if constexpr (T::kHalves) {
+            for (int i = 0; i < T::kShared; i++, next()) {
+              block_halves<T, P, C>(at, stride, at + to_scales, a, total);
+              ask();
+            }
+          } else {
+            for (int i = 0; i < T::kShared; i += 2)
+              two_steps(nothing, [&](int p) __attribute__((always_inline)) {
+                if constexpr (T::kSixBits) return T::pair_at(super.super + T::kSuperBytes * p, i / 2);
+                else return i_set(0);
+              });
+          }
         }
         add_shared<T, P, C>(total, d, a.before(), acc);
       }
@@ -633,7 +694,9 @@ inline void expand_set(const uint8_t* q, int stride, int width, uint8_t* out) {
 
 template <class T>
 inline void expand_scales(const uint8_t* from, uint8_t* to) {
-  if constexpr (T::kShared == 1) {
+  if constexpr (T::kSixBits) {
+    return;
+  } else if constexpr (T::kShared == 1) {
     f_store(reinterpret_cast<float*>(to), T::scale(from));
     if constexpr (T::kOffset) f_store(reinterpret_cast<float*>(to) + kLanes, T::offset(from));
   } else {
@@ -650,10 +713,14 @@ constexpr int kExpandPasses = 2;  // meanwhile as much is asked for as in so man
 template <class T>
 inline void expand(const uint8_t* q, int n_steps, uint8_t* out, Ahead& ahead) {
   constexpr int width = kGroup, stride = 64 * width;
+  [[maybe_unused]] uint8_t* super = out;
   for (int b = 0; b < n_steps; b++) {
-    if constexpr (T::kSuperBytes > 0)
-      if (b % kSuperSteps == 0)
-        for (int p = 0; p < width; p++, q += T::kSuperBytes, out += Expanded<T>::kSuperBytes) std::memcpy(out, q, T::kSuperBytes);
+    if (b % kSuperSteps == 0) {
+      super = out;
+      if constexpr (T::kSuperBytes > 0)
+        for (int p = 0; p < width; p++, q += T::kSuperBytes) std::memcpy(out + Expanded<T>::kSuperBytes * p, q, T::kSuperBytes);
+      out += Expanded<T>::kSuperBytes * width;
+    }
     expand_set<T, 0>(q, stride, width, out);
     expand_set<T, 1>(q, stride, width, out);
     expand_set<T, 2>(q, stride, width, out);
@@ -665,6 +732,12 @@ inline void expand(const uint8_t* q, int n_steps, uint8_t* out, Ahead& ahead) {
     q += T::kQuantBytes * width, out += 512 * width;
     for (int p = 0; p < width; p++, q += T::kScaleBytes, out += Expanded<T>::kScaleBytes)
       expand_scales<T>(q, out);
+    if constexpr (T::kSixBits)
+      if (b % kSuperSteps == kSuperSteps - 1) {
+        constexpr size_t step_bytes = size_t(T::kQuantBytes + T::kScaleBytes) * width;
+        const uint8_t* scales = q - T::kScaleBytes * width - step_bytes * (kSuperSteps - 1);  // of the first step
+        SixBitsApart<T>::template take<width>({nullptr, scales, step_bytes, width}, super);
+      }
     for (int i = 0; i < kExpandPasses; i++) ahead.fetch();
   }
 }
@@ -715,7 +788,7 @@ void blocked_group(const Matrix& w, const uint8_t* group, int panel, const Colum
   const bool waits = T::kQuantBytes == 512 || columns.n <= kWaitingColumns;
   Passes passes{apart ? kExpandPasses : 0};
   if (apart) each_blocked_tile<Expanded<T>, kManyTile>(columns.n, passes);
-  else each_blocked_tile<T, kManyTile>(columns.n, passes);
+  else each_blocked_tile<ScalesApart<T>, kManyTile>(columns.n, passes);
   int stretch = many ? stretch_of<T>(columns.n, apart) : n_steps;
   for (int b = 0; b < n_steps; b += stretch) {
     int end = b + stretch < n_steps ? b + stretch : n_steps;
@@ -730,6 +803,13 @@ void blocked_group(const Matrix& w, const uint8_t* group, int panel, const Colum
       }
     }
     if constexpr (!T::kWhole) {  // which has tiles of its own for many
+      if constexpr (T::kSixBits) {
+        if (many && width == kGroup) {
+          BlockedVisit<ScalesApart<T>, kGroup> visit{w, q, width, panel, b, end, columns, partial, ahead, expanded};
+          each_blocked_tile<ScalesApart<T>, kManyTile>(columns.n, visit);
+          continue;
+        }
+      }
       if (many) {
         visit_group<T, kManyTile>(w, q, width, panel, b, end, columns, partial, ahead);
         continue;
@@ -743,7 +823,8 @@ template <class T>
 void blocked_linear(const Matrix& w, int matrix, int panel, int panel_end, const Columns& all) {
   constexpr int kExpandedBytes =
       (512 + Expanded<T>::kScaleBytes) * kLongExpanded + Expanded<T>::kSuperBytes * (kLongExpanded / kSuperSteps);
-  alignas(64) uint8_t expanded[T::kDirect < INT32_MAX ? kExpandedBytes * kGroup : 1];
+  constexpr int kSupers = T::kSixBits ? ScalesApart<T>::kSuperBytes * (kLongStretch / kSuperSteps) : 0;
+  alignas(64) uint8_t expanded[std::max({T::kDirect < INT32_MAX ? kExpandedBytes : 0, kSupers, 1}) * kGroup];
   Partial partial;
   for (; panel < panel_end; panel += kGroup)
     for (int column = 0; column < all.n; column += kColumnsAtOnce)

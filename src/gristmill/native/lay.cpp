@@ -207,18 +207,18 @@ inline Words unpack_k_scales(const uint8_t* packed) {
 
 // Q4_K and Q5_K: `at` is the block's place in each row, `quants` that of its nibbles in the block.
 template <Pack kPack>
-void lay_k4(const StoredRow* rows, size_t at, int quants, const Place<uint8_t>* to) {
-  Bytes scales[kLanes];
-  uint8_t* minima = to[0].super + 4 * kLanes;
+void lay_k4(const Matrix& m, const StoredRow* rows, size_t at, int quants, const Place<uint8_t>* to) {
+  uint8_t halves[64];
+  lay_half_scales(rows, at, halves);
+  lay_half_scales(rows, at + 2, halves + 2 * kLanes);
   for (int r = 0; r < kLanes; r++) {
-    Words both = unpack_k_scales(rows[r].blocks + at + 4);
-    for (int half = 0; half < 2; half++) std::memcpy(minima + 64 * half + 4 * r, &both[2 + half], 4);
-    scales[r] = Bytes(both);
+    Words sets = unpack_k_scales(rows[r].blocks + at + 4);
+    for (int i = 0; i < 2; i++) sets[i] = (sets[i] & 0xff0000ff) | (sets[i] & 0xff00) << 8 | (sets[i] >> 8 & 0xff00);
+    for (int i = 0; i < 4; i++) {
+      const uint32_t both = sets[i] | (word(halves + 4 * r) << (2 * i) & 0xc0c0c0c0);
+      std::memcpy(half_of_set(m, to[0], 0, i, r / 8) + 4 * (r % 8), &both, 4);
+    }
   }
-  transpose(scales);
-  for (int s = 0; s < 8; s++) store(to[s].scales, scales[s]);
-  lay_half_scales(rows, at, to[0].super);
-  lay_half_scales(rows, at + 2, to[0].super + 2 * kLanes);
   for (int s = 0; s < 8; s += 2) lay_both_halves<kPack>(rows, at + quants + 16 * s, to[s], to[s + 1]);
 }
 
@@ -379,18 +379,18 @@ void lay_groups(const StoredRow* rows, int step, int zero, const Place<uint8_t>*
 }
 
 template <Pack kPack>
-void lay_eight(const StoredRow* rows, int step, int zero, const Place<uint8_t>* to) {
+void lay_eight(const Matrix& m, const StoredRow* rows, int step, const Place<uint8_t>* to) {
   size_t block = size_t(step) / 8;
   if constexpr (kPack == Pack::Q1_0 || kPack == Pack::Q2_0) {
     lay_few_bits<kPack>(rows, step, to);
   } else if constexpr (kPack == Pack::Q8G) {
-    lay_groups(rows, step, zero, to);
+    lay_groups(rows, step, m.zero, to);
   } else if constexpr (kPack == Pack::NVFP4) {
     lay_nvfp4(rows, block * 144, to);
   } else if constexpr (kPack == Pack::Q4_K) {
-    lay_k4<kPack>(rows, block * 144, 16, to);
+    lay_k4<kPack>(m, rows, block * 144, 16, to);
   } else if constexpr (kPack == Pack::Q5_K) {
-    lay_k4<kPack>(rows, block * 176, 48, to);
+    lay_k4<kPack>(m, rows, block * 176, 48, to);
     lay_highest_bits(rows, block * 176 + 16, to);
   } else if constexpr (kPack == Pack::Q2_K) {
     lay_k2(rows, block * 84, to);
@@ -532,7 +532,7 @@ void lay(Matrix m, const StoredRow* rows, uint8_t* group, int width, int begin, 
       for (int p = 0; p < width; p++) {
         Place<uint8_t> to[8];
         for (int s = 0; s < 8; s++) to[s] = place(m, group, width, p, step + s);
-        lay_eight<kPack>(rows + p * kLanes, step, m.zero, to);
+        lay_eight<kPack>(m, rows + p * kLanes, step, to);
       }
     }
   } else {

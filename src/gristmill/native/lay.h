@@ -20,11 +20,11 @@ struct StoredRow {
   float scale;               // Q8R, NVFP4
 };
 
-// Where one panel's bytes of one step are: the first of its sets, which are `stride` apart, and its scales.
+// Where the bytes of one step of a group's panel are: the first of its sets, which are `stride` apart, and its scales.
 template <class Byte>
 struct Place {
   Byte *quants, *scales, *super;
-  int stride;
+  int stride, panel;
 };
 
 template <class Byte>
@@ -32,7 +32,18 @@ Place<Byte> place(const Matrix& m, Byte* group, int width, int in_group, int ste
   Byte* quants = group + m.step_offset(width, step) + (step % kSuperSteps == 0 ? m.super_bytes() * width : 0);
   size_t set_bytes = m.quant_bytes() < 64 ? m.quant_bytes() : 64;
   return {quants + set_bytes * in_group, quants + m.quant_bytes() * width + m.scale_bytes() * in_group,
-          group + m.step_offset(width, step / kSuperSteps * kSuperSteps) + m.super_bytes() * in_group, int(set_bytes) * width};
+          group + m.step_offset(width, step / kSuperSteps * kSuperSteps) + m.super_bytes() * in_group, int(set_bytes) * width,
+          in_group};
+}
+
+// A half of one of the four sets that eight steps of Q4_K or Q5_K have; at: the panel's place in `step`.
+template <class Byte>
+Byte* half_of_set(const Matrix& m, const Place<Byte>& at, int step, int set, int half) {
+  const int width = at.stride / 64;
+  const size_t step_bytes = (m.quant_bytes() + m.scale_bytes()) * width;
+  Byte* scales = at.scales - step_bytes * (step % kSuperSteps);
+  if (width < kGroup) return scales + step_bytes * (2 * set + half);
+  return scales - m.scale_bytes() * at.panel + step_bytes * (2 * set + at.panel / 2) + 64 * (at.panel % 2) + 32 * half;
 }
 
 // What stands after a group's last step.

@@ -26,8 +26,8 @@
 //                            bits of sets 2, 3, 6 and 7               minimum in the high half
 //   Q3_K         32          third bits, lower bits of sets 0, 1, 4   16 signed bytes for columns 0..15, 16 for 16..31
 //                            and 5, lower bits of sets 2, 3, 6 and 7
-//   Q4_K         32          nibbles                                  16 scale bytes
-//   Q5_K         32          fifth bits, nibbles                      16 scale bytes
+//   Q4_K         32          nibbles                                  half a set: see below
+//   Q5_K         32          fifth bits, nibbles                      the same
 //   IQ4_XS       32          nibbles                                  16 signed bytes
 //   IQ3_S, IQ3_XXS as IQ4_XS, IQ2 and IQ1 as Q3_K: see grids.h
 //   Q6_K         32          upper bits of sets 0, 1, 4 and 5, two    16 signed bytes for columns 0..15, 16 for 16..31
@@ -42,11 +42,14 @@
 // j + 4 in the high half; bits, also fifth and third ones, are a set of bytes whose bit j is that of set j; upper and lower
 // bits a set of bytes with two bits of each, the first set's lowest. All lies in the order in which a kernel for one sequence
 // reads it (blocked_impl.h: set_at). Before every eighth step of the types from Q2_K on stand the scales of scales of each
-// panel: 16 half d, of Q2_K also 16 half dmin, of Q4_K and Q5_K those and the minima of the eight steps as two sets, which are
-// multiplied by the sums of activations as quants are by activations; of NVFP4 16 float d; of Q1_0 and Q2_0 the scales
-// themselves, 16 half for every four of those steps, or two, and of Q8G 16 float for every two. After the last step of Q8R
-// stand the scales of each panel's rows, 16 float; after that of shortened types each panel's bases, a word, then the group's
-// patches.
+// panel: 16 half d, of Q2_K also 16 half dmin; of NVFP4 16 float d; of Q1_0 and Q2_0 the scales themselves, 16 half for every
+// four of those steps, or two, and of Q8G 16 float for every two. Eight steps of Q4_K and Q5_K have four sets of 16 rows x 4
+// bytes for each panel: the scales of steps 0, 2, 1 and 3, those of 4, 6, 5 and 7, and the minima of 0 .. 3 and of 4 .. 7, which
+// are multiplied by the sums of activations as quants are by activations. Each has six bits. The upper two of byte i of the four
+// sets are byte i of 16 half d and 16 half dmin, the highest first. Set i lies in steps 2 i and 2 i + 1: of a whole group two
+// panels' in each, of narrower ones half of each panel's. (Side by side before the eight steps they leave steps of whole KiB, and
+// some memory is read a tenth slower in these.) After the last step of Q8R stand the scales of each panel's rows,
+// 16 float; after that of shortened types each panel's bases, a word, then the group's patches.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -81,7 +84,7 @@ struct Matrix {
   bool shortened() const { return pack == Pack::F32_24 || pack == Pack::BF16_12; }
   // The type whose numbers these are.
   Pack plain() const { return pack == Pack::F32_24 ? Pack::F32 : pack == Pack::BF16_12 ? Pack::BF16 : pack; }
-  bool super() const { return super_bytes() > 0; }  // has scales before eight steps
+  bool super() const { return super_bytes() > 0 || pack == Pack::Q4_K || pack == Pack::Q5_K; }  // eight steps share scales
   bool shared() const { return super() && pack != Pack::Q8G; }  // activations have one scale in as many
   int n_panels() const { return (rows + kLanes - 1) / kLanes; }
   int n_groups() const { return (n_panels() + kGroup - 1) / kGroup; }  // of one matrix
@@ -127,8 +130,6 @@ struct Matrix {
       case Pack::Q8G:
       case Pack::Q1_0:
       case Pack::Q2_0: return 0;
-      case Pack::Q4_K:
-      case Pack::Q5_K:
       case Pack::IQ4_XS:
       case Pack::IQ3_S:
       case Pack::IQ3_XXS:
@@ -145,8 +146,6 @@ struct Matrix {
       case Pack::NVFP4:
       case Pack::Q2_K: return 64;
       case Pack::Q2_0: return 128;
-      case Pack::Q4_K:
-      case Pack::Q5_K: return 192;
       case Pack::Q8G: return 256;
       case Pack::Q3_K:
       case Pack::Q6_K:

@@ -540,9 +540,16 @@ float unpack_one(const Matrix& m, const Place<const uint8_t>& at, const uint8_t*
     }
     case Pack::Q4_K:
     case Pack::Q5_K: {
-      float scale = half(at.super) * float(at.scales[r]);
-      const uint8_t* minima = at.super + 4 * kLanes + 4 * kLanes * (step % kSuperSteps / 4);
-      return scale * float(nibble) - half(at.super + 2 * kLanes) * float(minima[4 * r + step % 4]);
+      auto byte_of = [&](int set, int k) { return half_of_set(m, at, step, set, k / 32)[k % 32]; };
+      auto byte_of_half = [&](int k) {
+        int bits = 0;
+        for (int set = 0; set < 4; set++) bits = bits << 2 | byte_of(set, k) >> 6;
+        return bits;
+      };
+      auto hidden = [&](int k) { return half_to_float(uint16_t(byte_of_half(k) | byte_of_half(k + 1) << 8)); };
+      auto six_bits = [&](int set, int i) { return float(byte_of(set + step % kSuperSteps / 4, 4 * r + i) & 63); };
+      const float scale = hidden(2 * r) * six_bits(0, step % 2 * 2 + step % 4 / 2);
+      return scale * float(nibble) - hidden(2 * (kLanes + r)) * six_bits(2, step % 4);
     }
     case Pack::Q2_K: {
       const int both = at.scales[kLanes * (i / 16) + r];

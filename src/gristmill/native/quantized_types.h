@@ -21,6 +21,8 @@ GRISTMILL_INLINE F halves_at(const uint8_t* s) { return f_of_half(reinterpret_ca
 //             in the steps
 //   kInLine   sets that a line of bytes has, where the order in which they are multiplied leaves them together
 //   kLong     scales, which are whole numbers, take more than eight bits
+//   kSixBits  scales and minima have six bits, and d and dmin of kSuperSteps steps the bits that these leave
+//   kBeside   what is of kSuperSteps steps together has been taken out of the stream
 //   kShared   steps that share the activations' scale: so their sums meet it once
 //   kShift    bits that a sum of a K type has beyond 16; they are rounded away before it meets its scale
 //   kWhole    scales are whole numbers, or made so, and nothing is rounded away: see Whole
@@ -31,7 +33,7 @@ GRISTMILL_INLINE F halves_at(const uint8_t* s) { return f_of_half(reinterpret_ca
 struct Nibbles {
   static constexpr int kQuantBytes = 256, kScaleBytes = 32, kSuperBytes = 0;
   static constexpr bool kMinimum = false, kOffset = false, kHalves = false, kPairs = true, kRows = false, kLong = false,
-                        kDear = false, kAsk = true, kWhole = false;
+                        kSixBits = false, kBeside = false, kDear = false, kAsk = true, kWhole = false;
   static constexpr int kShared = 1, kPart = 0, kInLine = 2, kLargest = 15;
   static constexpr int kDirect = kDirectNibbles;
   template <int J>
@@ -44,7 +46,7 @@ struct Nibbles {
 struct TypeQ8_0 {
   static constexpr int kQuantBytes = 512, kZero = kByteZero, kScaleBytes = 32, kSuperBytes = 0;
   static constexpr bool kMinimum = false, kOffset = false, kHalves = false, kPairs = false, kRows = false, kLong = false,
-                        kDear = false, kAsk = false, kWhole = false;
+                        kSixBits = false, kBeside = false, kDear = false, kAsk = false, kWhole = false;
   static constexpr int kShared = 1, kPart = 0, kInLine = 1, kLargest = 255;
   static constexpr int kDirect = INT32_MAX;
   template <int J>
@@ -134,18 +136,46 @@ struct TypeNvfp4 : TypeMxfp4 {
   static void read_super(const uint8_t* s, F& d, F&) { d = f_load(reinterpret_cast<const float*>(s)); }
 };
 
+// Where the scales of a group's panel are: what stands before kSuperSteps steps, what is in the first of these, and how far the
+// next is.
+struct SuperScales {
+  const uint8_t *super, *own;
+  size_t step_bytes;
+  int width;  // of the group
+};
+
 struct TypeQ4_K : Nibbles {
-  static constexpr int kZero = 0, kScaleBytes = 16, kSuperBytes = 192, kShared = kSuperSteps;
+  static constexpr int kZero = 0, kScaleBytes = 32, kShared = kSuperSteps;
   static constexpr int kDirect = kDirectQ4, kShift = 1;
-  static constexpr bool kMinimum = true;
-  static I scale(const uint8_t* s) { return i_of_u8(s); }
-  static void read_super(const uint8_t* s, F& d, F& dmin) {
-    d = halves_at(s), dmin = halves_at(s + 2 * kLanes);
+  static constexpr bool kMinimum = true, kSixBits = true;
+  using Sets = U[4];
+  static U read_set(const SuperScales& s, int i) {
+    const uint8_t* own = s.own + 2 * i * s.step_bytes;
+    return s.width == kGroup ? u_load(own) : u_load(own, own + s.step_bytes);
+  }
+  static void read(const SuperScales& s, Sets& sets) {
+    for (int i = 0; i < 4; i++) sets[i] = read_set(s, i);
+  }
+  // A pair: the scales of the first two of a set's four steps, or of the others.
+  static I pair(U set, int others) {
+    const I words = i_of_u(set);
+    return i_and(others ? i_shift_right<8>(words) : words, 0x003f003f);
+  }
+  static I scale(const SuperScales& s, int step) {
+    const I two = pair(read_set(s, step / 4), step % 4 / 2);
+    return step % 2 ? i_shift_right<16>(two) : i_and(two, 63);
+  }
+  static U six_bits(U set) { return u_bits<0, 6, 0>(set); }
+  template <int Set>
+  static U two_bits(const Sets& sets) { return u_bits<6, 2, 6 - 2 * Set>(sets[Set]); }
+  static void take_halves(const Sets& sets, F& d, F& dmin) {
+    const U halves = u_or(u_or(two_bits<0>(sets), two_bits<1>(sets)), u_or(two_bits<2>(sets), two_bits<3>(sets)));
+    d = f_of_first_halves(halves), dmin = f_of_second_halves(halves);
   }
 };
 
 struct TypeQ5_K : FiveBits<TypeQ4_K> {
-  static constexpr int kShift = 2;
+  static constexpr int kShift = 2, kDirect = kDirectBits;
 };
 
 struct TypeQ6_K : Nibbles {
@@ -172,11 +202,11 @@ struct TypeQ2_K : Nibbles {
   static U set(const uint8_t* q, int stride) {
     return u_bits<4 * (J / 4) + 2 * (J % 2), 2, 0>(u_load(q + stride * (J % 4 / 2)));
   }
-  static I scale(const uint8_t* s) { return i_low4(i_of_u8(s)); }
+  static I scale(const uint8_t* s) { return i_and(i_of_u8(s), 15); }
   static I second_scale(const uint8_t* s) { return scale(s + kLanes); }
   static I scales(const uint8_t* s) { return i_pair<0>(scale(s), second_scale(s)); }
   static I minima(const uint8_t* s) { return i_pair<4>(i_of_u8(s), i_of_u8(s + kLanes)); }
-  static void read_super(const uint8_t* s, F& d, F& dmin) { TypeQ4_K::read_super(s, d, dmin); }
+  static void read_super(const uint8_t* s, F& d, F& dmin) { d = halves_at(s), dmin = halves_at(s + 2 * kLanes); }
 };
 
 struct TypeQ3_K : TypeQ6_K {
@@ -238,15 +268,59 @@ using TypeIq1 = OnCurve<TypeQ3_K, kCurveIq1, 16, 0>;
 template <class T>
 constexpr bool kSmall = T::kLargest < 128;
 
-constexpr int kToMinima = 64;  // from a panel's scales of scales
+// Whether scales of six bits are met where they lie in memory.
+template <class T>
+constexpr bool kInStream = T::kSixBits && !T::kBeside && T::kQuantBytes < 512;
+
+// From the scales of a group's panel in one step to those of panel p after it, where sets of six bits lie: after an even one.
+template <class T>
+GRISTMILL_INLINE size_t to_panel(int p, int width, size_t step_bytes) {
+  if (T::kSixBits && T::kQuantBytes < 512 && width == kGroup) return p / 2 * step_bytes + p % 2 * 64;
+  return size_t(T::kScaleBytes) * p;
+}
+
+template <class T>
+GRISTMILL_INLINE SuperScales of_panel(const SuperScales& s, int p) {
+  return {s.super + T::kSuperBytes * p, s.own + to_panel<T>(p, s.width, s.step_bytes), s.step_bytes, s.width};
+}
+
+// A type T of scales of six bits, which the first tile takes apart for all others, and d and dmin out of the rest of their bytes.
+// They lie beside the stream. (Tiles of more columns, which share what is dear to take apart, are slower with these.)
+template <class T>
+struct SixBitsApart : T {
+  static constexpr int kSets = 4 * 64, kSuperBytes = kSets + 2 * 4 * kLanes;
+  static constexpr bool kBeside = true, kDear = false;
+  template <int P>
+  static void take(const SuperScales& from, uint8_t* to) {
+    for (int p = 0; p < P; p++, to += kSuperBytes) {
+      typename T::Sets sets;
+      F d, dmin;
+      T::read(of_panel<T>(from, p), sets);
+      T::take_halves(sets, d, dmin);
+      for (int i = 0; i < 4; i++) u_store(to + 64 * i, T::six_bits(sets[i]));
+      f_store(reinterpret_cast<float*>(to + kSets), d), f_store(reinterpret_cast<float*>(to + kSets) + kLanes, dmin);
+    }
+  }
+  static void read_super(const uint8_t* s, F& d, F& dmin) {
+    const auto* numbers = reinterpret_cast<const float*>(s + kSets);
+    d = f_load(numbers), dmin = f_load(numbers + kLanes);
+  }
+  static U set_of_minima(const uint8_t* s, int half) { return u_load(s + 64 * (2 + half)); }
+  // Scales of steps 2 i and 2 i + 1: to read from a byte on is to move words by one.
+  static I pair_at(const uint8_t* s, int i) { return T::pair(u_load(s + 64 * (i / 2) + i % 2), 0); }
+};
+
+template <class T>
+using ScalesApart = std::conditional_t<T::kSixBits, SixBitsApart<T>, T>;
 
 // A type T whose quants have been taken apart into bytes, and its scales into floats or, in K types, 32 bits.
 template <class T>
-struct Expanded : T {
+struct Expanded : ScalesApart<T> {
+  static constexpr bool kBeside = false;
   static constexpr bool kPairs = T::kHalves, kDear = false;
   static constexpr int kInLine = kPairs ? 2 : 1;
-  static constexpr int kQuantBytes = 512, kSuperBytes = (T::kSuperBytes + 63) / 64 * 64;
-  static constexpr int kScaleBytes = (T::kHalves && T::kMinimum) || T::kOffset ? 128 : 64;
+  static constexpr int kQuantBytes = 512, kSuperBytes = (ScalesApart<T>::kSuperBytes + 63) / 64 * 64;
+  static constexpr int kScaleBytes = T::kSixBits ? 0 : (T::kHalves && T::kMinimum) || T::kOffset ? 128 : 64;
   template <int J>
   static U set(const uint8_t* q, int stride) { return u_load(q + stride * J); }
   static auto scale(const uint8_t* s) {
@@ -263,7 +337,7 @@ struct Expanded : T {
 // are rounded, as many times what then is 1. A quant times its scale fits 16 bits. Offsets likewise, of 16 bits.
 template <class T>
 struct Whole : T {
-  static constexpr bool kWhole = true, kOwnScales = T::kSuperBytes > 0 && T::kPart == 0;
+  static constexpr bool kWhole = true, kOwnScales = (T::kSuperBytes > 0 && T::kPart == 0) || T::kSixBits;
   static constexpr int kShared = kSuperSteps, kShift = 0, kDirect = INT32_MAX;  // many columns meet it in tiles
   static constexpr int kMostScale = T::kScaleBytes == kLanes ? 2048 : 255;  // MXFP4's powers of two stay what they are
 };
@@ -273,6 +347,31 @@ template <class T>
 GRISTMILL_INLINE const uint8_t* scale_at(const uint8_t* super, const uint8_t* own, int b) {
   if constexpr (T::kPart > 0) return super + T::kPartBytes * (b / T::kPart);
   else return own;
+}
+
+// A panel's scale in step b.
+template <class T>
+GRISTMILL_INLINE auto scale_of(const SuperScales& s, int b) {
+  if constexpr (kInStream<T>) return T::scale(s, b);
+  else return T::scale(scale_at<T>(s.super, s.own + s.step_bytes * b, b));
+}
+
+template <class T>
+GRISTMILL_INLINE void read_super(const SuperScales& s, F& d, F& dmin) {
+  if constexpr (kInStream<T>) {
+    typename T::Sets sets;
+    T::read(s, sets);
+    T::take_halves(sets, d, dmin);
+  } else {
+    T::read_super(s.super, d, dmin);
+  }
+}
+
+// The minima of four steps, the first or the last, as bytes that are multiplied as quants are.
+template <class T>
+GRISTMILL_INLINE U set_of_minima(const SuperScales& s, int half) {
+  if constexpr (kInStream<T>) return T::six_bits(T::read_set(s, 2 + half));
+  else return T::set_of_minima(s.super, half);
 }
 
 // Some numbers of each of a panel's rows as whole ones, the largest of which is kMost: a number is about whole(number) * d.

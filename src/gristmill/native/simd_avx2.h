@@ -98,6 +98,12 @@ inline F f_at_least(F x, F y) {
 inline __m128i load16(const void* p) { return _mm_loadu_si128(static_cast<const __m128i*>(p)); }
 inline __m128i load8(const void* p) { return _mm_loadl_epi64(static_cast<const __m128i*>(p)); }
 inline F f_of_half(const uint16_t* p) { return {_mm256_cvtph_ps(load16(p)), _mm256_cvtph_ps(load16(p + 8))}; }
+// The first 16 of 32 halves, and the others.
+inline F halves(__m256i x) {
+  return {_mm256_cvtph_ps(_mm256_castsi256_si128(x)), _mm256_cvtph_ps(_mm256_extracti128_si256(x, 1))};
+}
+inline F f_of_first_halves(U x) { return halves(x.a); }
+inline F f_of_second_halves(U x) { return halves(x.b); }
 inline void half_of_f(uint16_t* p, F x) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(x.a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 8), _mm256_cvtps_ph(x.b, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
@@ -158,7 +164,11 @@ inline I i_of_e5m3(const uint8_t* p) {
   const I x = i_of_u8(p);
   return {eight(x.a), eight(x.b)};
 }
-inline I i_low4(I x) { return {_mm256_and_si256(x.a, _mm256_set1_epi32(15)), _mm256_and_si256(x.b, _mm256_set1_epi32(15))}; }
+inline I i_and(I x, int32_t bits) {
+  return {_mm256_and_si256(x.a, _mm256_set1_epi32(bits)), _mm256_and_si256(x.b, _mm256_set1_epi32(bits))};
+}
+template <int N>
+inline I i_shift_right(I x) { return {_mm256_srli_epi32(x.a, N), _mm256_srli_epi32(x.b, N)}; }  // zeros come in
 inline int32_t i_sum(I x) {
   __m256i s = _mm256_add_epi32(x.a, x.b);
   __m128i t = _mm_add_epi32(_mm256_castsi256_si128(s), _mm256_extracti128_si256(s, 1));
@@ -167,7 +177,9 @@ inline int32_t i_sum(I x) {
 }
 
 inline __m256i load32(const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
-inline U u_load(const uint8_t* p) { return {load32(p), load32(p + 32)}; }
+inline U u_load(const uint8_t* p, const uint8_t* q) { return {load32(p), load32(q)}; }  // the first half at p, the other at q
+inline I i_of_u(U x) { return {x.a, x.b}; }
+inline U u_load(const uint8_t* p) { return u_load(p, p + 32); }
 inline void u_store(uint8_t* p, U x) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x.a);
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 32), x.b);

@@ -62,6 +62,9 @@ inline F f_at_least(F a, F b) {
 }
 
 inline F f_of_half(const uint16_t* p) { return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
+// The first 16 of 32 halves, and the others.
+inline F f_of_first_halves(U a) { return _mm512_cvtph_ps(_mm512_castsi512_si256(a)); }
+inline F f_of_second_halves(U a) { return _mm512_cvtph_ps(_mm512_extracti64x4_epi64(a, 1)); }
 inline void half_of_f(uint16_t* p, F x) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
@@ -102,8 +105,15 @@ inline I i_of_e5m3(const uint8_t* p) {
   const I x = i_of_u8(p), mantissa = _mm512_or_si512(_mm512_and_si512(x, _mm512_set1_epi32(7)), _mm512_set1_epi32(8));
   return _mm512_sllv_epi32(mantissa, _mm512_srli_epi32(x, 3));
 }
-inline I i_low4(I a) { return _mm512_and_si512(a, _mm512_set1_epi32(15)); }
+inline I i_and(I a, int32_t bits) { return _mm512_and_si512(a, _mm512_set1_epi32(bits)); }
+template <int N>
+inline I i_shift_right(I a) { return _mm512_srli_epi32(a, N); }  // zeros come in
 inline U u_load(const uint8_t* p) { return _mm512_loadu_si512(p); }
+inline U u_load(const uint8_t* p, const uint8_t* q) {  // the first half at p, the other at q
+  const __m256i first = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  return _mm512_inserti64x4(_mm512_castsi256_si512(first), _mm256_loadu_si256(reinterpret_cast<const __m256i*>(q)), 1);
+}
+inline I i_of_u(U a) { return a; }
 inline void u_store(uint8_t* p, U a) { _mm512_storeu_si512(p, a); }
 inline U u_low(U a) { return _mm512_and_si512(a, _mm512_set1_epi8(15)); }
 inline U u_high(U a) { return _mm512_and_si512(_mm512_srli_epi16(a, 4), _mm512_set1_epi8(15)); }

@@ -87,6 +87,14 @@ inline F f_at_least(F a, F b) {
 inline F f_of_half(const uint16_t* p) {
   return f_parts([&](int i) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p + 4 * i))); });
 }
+// The first 16 of 32 halves, and the others.
+inline F halves(uint8x16_t low, uint8x16_t high) {
+  const float16x8_t a = vreinterpretq_f16_u8(low), b = vreinterpretq_f16_u8(high);
+  return {{vcvt_f32_f16(vget_low_f16(a)), vcvt_f32_f16(vget_high_f16(a)), vcvt_f32_f16(vget_low_f16(b)),
+           vcvt_f32_f16(vget_high_f16(b))}};
+}
+inline F f_of_first_halves(U x) { return halves(x.v[0], x.v[1]); }
+inline F f_of_second_halves(U x) { return halves(x.v[2], x.v[3]); }
 inline void half_of_f(uint16_t* p, F x) {
   for (int i = 0; i < 4; i++) vst1_u16(p + 4 * i, vreinterpret_u16_f16(vcvt_f16_f32(x.v[i])));
 }
@@ -114,6 +122,11 @@ inline void i8_of_i(int8_t* p, I a) {
 }
 inline I i_set(int32_t x) { return i_parts([&](int) { return vdupq_n_s32(x); }); }
 inline I i_load(const int32_t* p) { return i_parts([&](int i) { return vld1q_s32(p + 4 * i); }); }
+// The first half at p, the other at q.
+inline U u_load(const uint8_t* p, const uint8_t* q) {
+  return u_parts([&](int i) { return vld1q_u8(i < 2 ? p + 16 * i : q + 16 * (i - 2)); });
+}
+inline I i_of_u(U a) { return i_parts([&](int i) { return vreinterpretq_s32_u8(a.v[i]); }); }
 inline void i_store(int32_t* p, I a) {
   for (int i = 0; i < 4; i++) vst1q_s32(p + 4 * i, a.v[i]);
 }
@@ -156,7 +169,11 @@ inline I i_of_e5m3(const uint8_t* p) {
     return vshlq_s32(mantissa, vshrq_n_s32(x.v[i], 3));
   });
 }
-inline I i_low4(I a) { return i_parts([&](int i) { return vandq_s32(a.v[i], vdupq_n_s32(15)); }); }
+inline I i_and(I a, int32_t bits) { return i_parts([&](int i) { return vandq_s32(a.v[i], vdupq_n_s32(bits)); }); }
+template <int N>
+inline I i_shift_right(I a) {  // zeros come in
+  return i_parts([&](int i) { return vreinterpretq_s32_u32(vshlq_u32(vreinterpretq_u32_s32(a.v[i]), vdupq_n_s32(-N))); });
+}
 inline int32_t i_sum(I a) { return vaddvq_s32(vaddq_s32(vaddq_s32(a.v[0], a.v[1]), vaddq_s32(a.v[2], a.v[3]))); }
 
 inline U u_load(const uint8_t* p) { return u_parts([&](int i) { return vld1q_u8(p + 16 * i); }); }

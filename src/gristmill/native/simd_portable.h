@@ -78,6 +78,12 @@ inline F f_between(F a, int low, int high, F b) { return f_make([&](int i) { ret
 inline F f_at_least(F a, F b) { return f_make([&](int i) { return a[i] >= b[i] ? 1.0f : 0.0f; }); }
 
 inline F f_of_half(const uint16_t* p) { return f_make([&](int i) { return half_to_float(p[i]); }); }
+// The first 16 of 32 halves, and the others.
+inline F halves(U a, int at) {
+  return f_make([&](int i) { return half_to_float(uint16_t(a[at + 2 * i] | a[at + 2 * i + 1] << 8)); });
+}
+inline F f_of_first_halves(U a) { return halves(a, 0); }
+inline F f_of_second_halves(U a) { return halves(a, 32); }
 inline void half_of_f(uint16_t* p, F x) {
   for (int i = 0; i < 16; i++) p[i] = float_to_half(x[i]);
 }
@@ -103,6 +109,14 @@ inline I i_load(const int32_t* p) {
   std::memcpy(&x, p, 64);
   return x;
 }
+// The first half at p, the other at q.
+inline U u_load(const uint8_t* p, const uint8_t* q) {
+  U x;
+  std::memcpy(&x, p, 32);
+  std::memcpy(reinterpret_cast<uint8_t*>(&x) + 32, q, 32);
+  return x;
+}
+inline I i_of_u(U a) { return I(a); }
 inline void i_store(int32_t* p, I a) { std::memcpy(p, &a, 64); }
 inline I i_add(I a, I b) { return a + b; }
 inline I i_mul(I a, I b) { return a * b; }
@@ -132,7 +146,12 @@ inline I i_of_e5m3(const uint8_t* p) {
   for (int i = 0; i < 16; i++) x[i] = int32_t(uint32_t((p[i] & 7) | 8) << (p[i] >> 3));
   return x;
 }
-inline I i_low4(I a) { return a & 15; }
+inline I i_and(I a, int32_t bits) { return a & bits; }
+template <int N>
+inline I i_shift_right(I a) {  // zeros come in
+  typedef uint32_t Bits __attribute__((vector_size(64)));
+  return I(Bits(a) >> N);
+}
 inline int32_t i_sum(I a) {
   int32_t s = 0;
   for (int i = 0; i < 16; i++) s += a[i];

@@ -29,9 +29,10 @@ class Units {
     const int width = w_.group_width(panel_), n = std::min(kSuperSteps, n_steps_ - begin_);
     const uint8_t *group = w_.group(matrix_, panel_), *super = group + w_.step_offset(width, begin_);
     const uint8_t* steps = super + size_t(T::kSuperBytes) * width;
+    const size_t step_bytes = size_t(T::kQuantBytes + T::kScaleBytes) * width;
     const Unit unit{super + T::kSuperBytes * place_, steps + 64 * place_,
-                    steps + T::kQuantBytes * width + T::kScaleBytes * place_,
-                    group + w_.step_offset(width, n_steps_) + 64 * place_, size_t(T::kQuantBytes + T::kScaleBytes) * width,
+                    steps + T::kQuantBytes * width + to_panel<T>(place_, width, step_bytes),
+                    group + w_.step_offset(width, n_steps_) + 64 * place_, step_bytes,
                     panel_ + place_, place_, width, begin_, n, begin_ + n == n_steps_};
     if (++place_ == width) place_ = 0, begin_ += kSuperSteps;
     if (begin_ >= n_steps_) begin_ = 0, panel_ += kGroup;
@@ -78,7 +79,8 @@ class FewStages {
     const WideBlock *multiplied_a = a + multiplied.begin / kSuperSteps, *added_a = a + added.begin / kSuperSteps;
     const int rows = added.n ? n : 0;
     F inverse = f_zero();
-    if (taken.n) inverse = take_scales<T>(taken.super, taken.scales, taken.step_bytes, taken.n, scales_[i % kStages]);
+    const SuperScales scales_of_taken{taken.super, taken.scales, taken.step_bytes, taken.width};
+    if (taken.n) inverse = take_scales<T>(scales_of_taken, taken.n, scales_[i % kStages]);
     auto multiply = [&](int k) __attribute__((always_inline)) {
       each_tile_of<N>([&](auto t) __attribute__((always_inline)) { load_tile<2 + t>(multiplied_a[t * apart].q[k], kTileBytes); });
       load_tile<4>(planes[k][0], 64);
@@ -90,8 +92,7 @@ class FewStages {
     };
     auto take = [&](int b) __attribute__((always_inline)) {
       if (b < taken.n) {
-        take_step<T>(taken.quants + taken.step_bytes * b, 64 * taken.width,
-                     scale_at<T>(taken.super, taken.scales + taken.step_bytes * b, b), inverse, b, planes);
+        take_step<T>(taken.quants + taken.step_bytes * b, 64 * taken.width, scales_of_taken, inverse, b, planes);
         asking.ask(kStepLines);
       } else if (b == taken.n && b % 2) {
         take_nothing(b, planes);

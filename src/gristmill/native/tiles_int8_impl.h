@@ -17,17 +17,15 @@ inline void take_pair(const uint8_t* q, int width, int first, int n_steps, Taken
   const size_t step_bytes = size_t(T::kQuantBytes + T::kScaleBytes) * width;
   const int n_panels = std::min(kPair, width - first);
   const uint8_t *steps = q + size_t(T::kSuperBytes) * width, *quants = steps + 64 * first;
-  const uint8_t* scales = steps + T::kQuantBytes * width + T::kScaleBytes * first;
+  const SuperScales scales = of_panel<T>({q, steps + T::kQuantBytes * width, step_bytes, width}, first);
   F inverse[kPair];
   for (int p = 0; p < n_panels; p++) {
-    inverse[p] =
-        take_scales<T>(q + T::kSuperBytes * (first + p), scales + T::kScaleBytes * p, step_bytes, n_steps, out[p].scales);
+    inverse[p] = take_scales<T>(of_panel<T>(scales, p), n_steps, out[p].scales);
     if (n_steps % 2) take_nothing(n_steps, out[p].planes);
   }
-  for (int b = 0; b < n_steps; b++, quants += step_bytes, scales += step_bytes)
+  for (int b = 0; b < n_steps; b++, quants += step_bytes)
     for (int p = 0; p < n_panels; p++)
-      take_step<T>(quants + 64 * p, 64 * width,
-                   scale_at<T>(q + T::kSuperBytes * (first + p), scales + T::kScaleBytes * p, b), inverse[p], b, out[p].planes);
+      take_step<T>(quants + 64 * p, 64 * width, of_panel<T>(scales, p), inverse[p], b, out[p].planes);
 }
 
 // Sums of a group with all those columns, which wait for the next super-block.

@@ -103,9 +103,10 @@ GRISTMILL_INLINE void put_half(const uint8_t* q, int stride, const SetScale& sca
 }
 
 // Two sets of minima, which are bytes, as numbers of 16 bits.
-inline void take_minima(const uint8_t* sets, TakenScales& out) {
+template <class T>
+inline void take_minima(const SuperScales& scales, TakenScales& out) {
   for (int half = 0; half < 2; half++) {
-    const U four = u_load(sets + 64 * half);
+    const U four = set_of_minima<T>(scales, half);
     i_store(out.minima[2 * half], _mm512_and_si512(four, _mm512_set1_epi16(255)));
     i_store(out.minima[2 * half + 1], _mm512_srli_epi16(four, 8));
   }
@@ -128,20 +129,21 @@ GRISTMILL_INLINE F take_offsets(const uint8_t* scales, size_t step_bytes, int n,
   return whole.d();
 }
 
-// The scales of a panel's n steps, which lie step_bytes apart, from `scales` on, and what they are multiplied by to be whole.
+// The scales of a panel's n steps, and what they are multiplied by to be whole.
 template <class T>
-GRISTMILL_INLINE F take_scales(const uint8_t* super, const uint8_t* scales, size_t step_bytes, int n, TakenScales& out) {
+GRISTMILL_INLINE F take_scales(const SuperScales& scales, int n, TakenScales& out) {
   F d = f_zero(), dmin = f_zero(), inverse = f_zero();
   if constexpr (T::kOwnScales) {
-    T::read_super(super, d, dmin);
+    read_super<T>(scales, d, dmin);
     if constexpr (T::kMinimum && T::kHalves)
-      for (int b = 0; b < kSuperSteps; b++) i_store(out.minima[b], b < n ? T::minima(scales + step_bytes * b) : i_set(0));
-    else if constexpr (T::kMinimum) take_minima(super + kToMinima, out);
+      for (int b = 0; b < kSuperSteps; b++)
+        i_store(out.minima[b], b < n ? T::minima(scales.own + scales.step_bytes * b) : i_set(0));
+    else if constexpr (T::kMinimum) take_minima<T>(scales, out);
   } else if constexpr (!T::kRows) {
     WholeScales<T> whole;
-    for (int b = 0; b < n; b++) whole.add(T::scale(scale_at<T>(super, scales + step_bytes * b, b)));
+    for (int b = 0; b < n; b++) whole.add(scale_of<T>(scales, b));
     d = whole.d(), inverse = whole.inverse();
-    if constexpr (T::kOffset) dmin = take_offsets<T>(scales, step_bytes, n, out);
+    if constexpr (T::kOffset) dmin = take_offsets<T>(scales.own, scales.step_bytes, n, out);
   }
   f_store(out.d, d), f_store(out.dmin, dmin);
   return inverse;
@@ -149,13 +151,14 @@ GRISTMILL_INLINE F take_scales(const uint8_t* super, const uint8_t* scales, size
 
 // Step b of a panel, whose sets lie `stride` bytes apart.
 template <class T>
-GRISTMILL_INLINE void take_step(const uint8_t* quants, int stride, const uint8_t* own, F inverse, int b, TakenQuants& out) {
+GRISTMILL_INLINE void take_step(const uint8_t* quants, int stride, const SuperScales& scales, F inverse, int b,
+                                TakenQuants& out) {
   I whole = i_set(1);
-  if constexpr (T::kOwnScales) whole = T::scale(own);
-  else if constexpr (!T::kRows) whole = WholeScales<T>::whole(T::scale(own), inverse);
+  if constexpr (T::kOwnScales) whole = scale_of<T>(scales, b);
+  else if constexpr (!T::kRows) whole = WholeScales<T>::whole(scale_of<T>(scales, b), inverse);
   const SetScale scale = set_scale<T>(whole);
   SetScale second = scale;
-  if constexpr (T::kHalves) second = set_scale<T>(T::second_scale(own));
+  if constexpr (T::kHalves) second = set_scale<T>(T::second_scale(scales.own + scales.step_bytes * b));
   uint8_t(*high)[64] = out[b / 2][0] + b % 2 * 8, (*low)[64] = out[b / 2][1] + b % 2 * 8;
   put_half<T, 0>(quants, stride, scale, high, low);
   put_half<T, 4>(quants, stride, second, high, low);
