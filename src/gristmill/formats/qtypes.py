@@ -93,10 +93,8 @@ class QType(Enum):
         return 4 if self is QType.F32 else 1 if self.scales_apart or self is QType.MXFP4 else 2
 
 
-_KEPT_BYTES = {  # scales of scales are bytes; codes of IQ and TQ become one for each number, FP8 bfloat16
+_KEPT_BYTES = {  # scales of these are bytes; codes of IQ and TQ become one for each number, FP8 bfloat16
     QType.Q3_K: 114,
-    QType.Q4_K: 148,
-    QType.Q5_K: 180,
     QType.IQ1_S: 114,
     QType.IQ1_M: 114,
     QType.IQ2_XXS: 114,
