@@ -125,7 +125,8 @@ def test_stop_ends_the_servers_work(visit, running: Running, monkeypatch: pytest
     host = running.server.config.app.state.host
     page.fill("#input", "go on")
     page.press("#input", "Enter")
-    wait_until(lambda: host.service.n_open == 1)
+    # Playwright lets a request go on only while the page is asked for something.
+    wait_until(lambda: page.evaluate("true") and host.service.n_open == 1)
     page.keyboard.press("Escape")
     expect(answered(page)).to_contain_text(re.compile("Stopped|tokens"))
     wait_until(lambda: host.service.n_open == 0 and running.llm.engine.load().used == 0)
