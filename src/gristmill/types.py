@@ -402,6 +402,10 @@ class PromptRows:
     last: bool
 
 
+class NotFiniteError(ValueError):
+    """What a model computed of a request is NaN or infinite, so that no answer can be made of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """The request ends without an answer, for this reason."""

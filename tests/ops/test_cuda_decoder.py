@@ -37,7 +37,7 @@ from gristmill.formats.qtypes import quantize_type
 from gristmill.kv.cache import allocate, windows_of
 from gristmill.models.build import build as build_decoder
 from gristmill.ops.cuda import CudaOps
-from gristmill.ops.interface import BLOCK_SIZE, Ops
+from gristmill.ops.interface import BLOCK_SIZE, NO_ID, Ops
 from gristmill.ops.reference import ReferenceOps
 from gristmill.ops.triton import staging
 from gristmill.ops.triton.common import INTERPRETED
@@ -221,7 +221,7 @@ def test_advance(n: int) -> None:
         np.zeros(n, np.int32), positions, tuple(np.zeros(n, np.int32) for _ in range(2)), none, positions + 1, tables,
         none, none, none, none, none, none, (positions + 1).astype(np.int64), *[none] * 6,
     )  # fmt: skip
-    ids, n_begun = rng.integers(500, size=n).astype(np.int32), int(((positions + 1) % BLOCK_SIZE == 0).sum())
+    ids, n_begun = rng.integers(NO_ID, 500, size=n).astype(np.int32), int(((positions + 1) % BLOCK_SIZE == 0).sum())
     begun = [list(range(100, 100 + n_begun)), list(range(200, 200 + n_begun))]
     ops, on_device = CudaOps(), batch_on(deepcopy(batch))
     ops.advance(on_device, ops.array(ids), begun)

@@ -17,6 +17,7 @@ from gristmill.formats.dequantize import dequantize
 from gristmill.formats.qtypes import QType
 from gristmill.formats.quantize import quantize
 from gristmill.ops.cpu import CpuOps
+from gristmill.ops.interface import NO_ID
 from gristmill.ops.reference import ReferenceOps
 from gristmill.types import Batch
 
@@ -609,7 +610,7 @@ def test_a_batch_goes_on(cpu: CpuOps) -> None:
     own, reference = decode_batch(starts, known), decode_batch(starts, known)
     for step in range(1, 32):
         positions = [start + step for start in starts]
-        ids = np.array([step, 7, 100 + step, 0], np.int32)
+        ids = np.array([step, 7, 100 + step, NO_ID], np.int32)
         new = [s for s, p in enumerate(positions) if p % 16 == 0]
         begun = [[group[s][positions[s] // 16] for s in new] for group in groups]
         for ops, batch in ((cpu, own), (REFERENCE, reference)):
@@ -617,7 +618,7 @@ def test_a_batch_goes_on(cpu: CpuOps) -> None:
             expected = decode_batch(positions, groups)
             for name in ("positions", "seq_lens", "next_positions"):
                 np.testing.assert_array_equal(getattr(batch, name), getattr(expected, name))
-            np.testing.assert_array_equal(batch.tokens, ids)
+            np.testing.assert_array_equal(batch.tokens, [step, 7, 100 + step, 0])
             np.testing.assert_array_equal(batch.slots, expected.slots)
         np.testing.assert_array_equal(own.block_tables, reference.block_tables)
 

@@ -11,6 +11,7 @@ from sampling_batches import bits, random_rows, sampling
 
 from gristmill import _kernels
 from gristmill.ops.cpu import CpuOps
+from gristmill.ops.interface import NO_ID
 from gristmill.ops.reference import ReferenceOps, uniform
 
 F64 = NDArray[np.float64]
@@ -112,6 +113,19 @@ def test_a_mask_forbids_even_the_likeliest(cpu: CpuOps) -> None:
             sampling(int(some.sum()), temperature=np.full(some.sum(), temperature), masks=bits(allowed[some])),
         )
         assert allowed[some][np.arange(some.sum()), ids].all()
+
+
+@pytest.mark.parametrize("at", [0, 70, 999])
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_nothing_is_chosen_of_what_is_not_finite(cpu: CpuOps, number: float, at: int) -> None:
+    """One of many that is minus infinity is passed over; all are too many."""
+    logits = np.random.default_rng(at).normal(size=(4, 1000)).astype(np.float32)
+    logits[1, at], logits[2] = number, number
+    for temperature in ([0, 0, 0, 0], [1, 1, 1, 1]):
+        batch = sampling(4, temperature=temperature)
+        expected = ReferenceOps().sample(logits, batch)
+        assert (expected == NO_ID).tolist() == [False, number != -np.inf, True, False]
+        assert np.array_equal(cpu.sample(logits, batch), expected)
 
 
 def test_a_large_flat_vocabulary_is_chosen_from_evenly(cpu: CpuOps) -> None:

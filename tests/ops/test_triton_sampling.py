@@ -13,6 +13,7 @@ from device import DEVICE, batch_on, off, on
 from numpy.typing import NDArray
 from sampling_batches import bits, random_rows, sampling
 
+from gristmill.ops.interface import NO_ID
 from gristmill.ops.reference import ReferenceOps, uniform
 from gristmill.ops.reference import adjust as adjust_row
 from gristmill.ops.triton import random
@@ -53,6 +54,19 @@ def test_choices_equal_the_reference_s(vocab_size: int, n: int) -> None:
     actual, expected = chosen(logits, batch), REFERENCE.sample(logits, batch)
     assert (actual == expected).mean() > 0.995  # weights are float32 here, float64 there
     assert np.array_equal(logits, before)
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_nothing_is_chosen_of_what_is_not_finite(number: float) -> None:
+    logits = np.random.default_rng(0).normal(size=(4, 5000)).astype(np.float32)
+    logits[1, 3000], logits[2] = number, number
+    for temperature in ([0, 0, 0, 0], [1, 1, 1, 1]):
+        batch = sampling(4, temperature=temperature)
+        expected = REFERENCE.sample(logits, batch)
+        assert (expected == NO_ID).tolist() == [False, number != -np.inf, True, False]
+        assert np.array_equal(chosen(logits, batch), expected)
+        narrowed = sampling(4, temperature=temperature, top_k=[20] * 4, top_p=[0.9] * 4, min_p=[0.01] * 4)
+        assert np.array_equal(chosen(logits, narrowed) == NO_ID, expected == NO_ID)
 
 
 def test_logits_are_adjusted_as_defined() -> None:

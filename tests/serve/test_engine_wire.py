@@ -19,6 +19,7 @@ from gristmill.types import (
     Failure,
     Finish,
     Frame,
+    NotFiniteError,
     PromptLogprobs,
     PromptRows,
     Request,
@@ -130,6 +131,7 @@ ERRORS: list[Any] = [
     EngineClosedError("b"),
     MemoryError("c"),
     OSError("d"),
+    NotFiniteError("f"),
 ]
 
 

@@ -83,7 +83,7 @@ class DraftModel:
                 ids, _ = self._runner.step(build(parts, self._ops))
             for part, token_id in zip(parts, ids, strict=True):
                 part.sequence.n_computed += part.n_tokens
-                part.sequence.tokens.append(token_id)
+                part.sequence.tokens.append(max(token_id, 0))  # NO_ID: any guess may be wrong
         for guess, (sequence, state, _) in zip(guesses, work, strict=True):
             sequence.drafts = list(takewhile(lambda i: i < self._vocab_size, guess.tokens[len(sequence.tokens) :]))
             state.n_computed, state.n_guessed = len(sequence.tokens), guess.n_computed

@@ -17,13 +17,14 @@ from gristmill.engine.runner import Runner
 from gristmill.engine.scheduler import Part, Scheduler
 from gristmill.engine.sequence import Sequence
 from gristmill.engine.telling import Followers, Sink, Teller
-from gristmill.ops.interface import Begun, Ops
+from gristmill.ops.interface import NO_ID, Begun, Ops
 from gristmill.types import (
     Answer,
     Batch,
     Event,
     Failure,
     Finish,
+    NotFiniteError,
     PromptLogprobs,
     PromptRows,
     Request,
@@ -229,6 +230,9 @@ class Loop:
             self._fail(part.sequence.request_id, error)
 
     def _update(self, computed: list[Computed], logprobs: dict[int, TokenEvent]) -> None:
+        for each in computed:
+            if NO_ID in each.ids:
+                self._refuse(each, "logits")
         updates = self.scheduler.update([each.part for each in computed], [each.chosen for each in computed])
         for each, (sequence, accepted) in zip(computed, updates, strict=True):
             stream = self._streams.get(sequence.request_id)
@@ -236,6 +240,16 @@ class Loop:
                 self._tell_rows(stream, each, logprobs)
             if stream is not None and accepted:
                 self._tell_tokens(stream, each, accepted, logprobs)
+
+    def _refuse(self, each: Computed, what: str) -> None:
+        """Attention adds up values of later tokens too, times 0, which is NaN where they are not finite: so what was
+        computed before them is not to be trusted either."""
+        sequence = each.part.sequence
+        self.scheduler.retract(sequence)
+        reason = "its weights are damaged, or its numbers too large for the types that they are kept in"
+        n_tokens = each.position + len(each.ids)
+        error = NotFiniteError(f"the model's {what} are not finite (NaN or infinity) after {n_tokens} tokens: {reason}")
+        self._fail(sequence.request_id, error)
 
     def _go_on(self, parts: list[Part], begun: Begun, n_blocks: int) -> tuple[list[int], list[Computed]]:
         """One more token of each sequence: the ids, or where there is more to tell than these, what was computed."""
@@ -253,8 +267,12 @@ class Loop:
 
     def _take(self, ids: list[int]) -> None:
         """The rest of a step that went on without anything but a token for each sequence."""
-        ended = self.scheduler.take(ids)
         assert self._singles is not None
+        if NO_ID in ids:
+            self.scheduler.settle()
+            self._update(_split(self._singles, ids, None), {})
+            return
+        ended = self.scheduler.take(ids)
         if not ended:
             self._stop_rows(self._followers.tell(ids))
             return
@@ -343,6 +361,8 @@ class Loop:
             return {}
         wanted = list[tuple[int, int, int]]()  # row, id, alternatives
         for each in computed:
+            if NO_ID in each.ids:
+                continue
             sequence = each.part.sequence
             params, n_given = sequence.params, len(each.ids) - each.n_new
             for i, token_id in enumerate(each.ids):
@@ -376,7 +396,11 @@ class Loop:
             told = rows[: sequence.n_prompt - 1 - begin]  # the last position leads to what is generated
             event: Event = PromptLogprobs(begin + 1, tuple(logprobs[row] for row in told), last)
         else:
-            event = PromptRows(begin, np.array(self._ops.get(each.rows)[rows[0] : rows[-1] + 1]), last)
+            values = np.array(self._ops.get(each.rows)[rows[0] : rows[-1] + 1])
+            if wants is Wants.HIDDEN and not np.isfinite(values).all():
+                self._refuse(each, "hidden states")
+                return
+            event = PromptRows(begin, values, last)
         if self._tell(stream, event) or (last and wants is not Wants.TOKENS):
             self.cancel(sequence.request_id)
 

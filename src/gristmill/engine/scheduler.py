@@ -116,6 +116,12 @@ class Scheduler:
                 return sequence
         return None
 
+    def retract(self, sequence: Sequence) -> None:
+        """What a sequence has computed is not to be used by others. Nothing happens unless it runs."""
+        self.settle()
+        if sequence.status is Status.RUNNING:
+            self._tables.retract(sequence)
+
     def reserve(self, sequence: Sequence, n_tokens: int) -> None:
         """Takes blocks for n_tokens of a running sequence ahead of need, as far as they are free."""
         self.settle()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gristmill.engine.sequence import Sequence
 from gristmill.engine.tables import BlockTables
-from gristmill.ops.interface import BLOCK_SIZE, Begun
+from gristmill.ops.interface import BLOCK_SIZE, NO_ID, Begun
 
 
 class Steady:
@@ -21,7 +21,7 @@ class Steady:
         self.n_steps = 0
         self._tables = tables
         self._texts = [sequence.tokens for sequence in sequences]
-        self._stop_ids = frozenset[int]().union(*(sequence.stop_ids for sequence in sequences))
+        self._stop_ids = frozenset([NO_ID]).union(*(sequence.stop_ids for sequence in sequences))
         self._n_longest = max(sequence.n_computed for sequence in sequences)  # when n_steps was 0, as all that follows
         self._n_left = min(sequence.max_tokens - len(sequence.tokens) for sequence in sequences)
         self._beginning: list[list[Sequence]] = [[] for _ in range(BLOCK_SIZE)]  # by the steps until then
@@ -53,7 +53,7 @@ class Steady:
         return plan
 
     def append_simple(self, ids: list[int]) -> bool:
-        """`append` after a step of a `plan`. False, and nothing is done, where an id may end a sequence."""
+        """`append` after a step of a `plan`. False, and nothing is done, where an id may end a sequence, or is none."""
         if not self._stop_ids.isdisjoint(ids):
             return False
         for text, token_id in zip(self._texts, ids, strict=True):

@@ -126,6 +126,11 @@ class BlockTables:
                 pool.release(table[begin:end])
                 table[begin:end] = [0] * (end - begin)
 
+    def retract(self, sequence: Sequence) -> None:
+        """Lets nobody find the blocks of a sequence any more."""
+        for group, (pool, _) in self._groups:
+            pool.retract(self._held(sequence, group))
+
     def close(self, sequence: Sequence) -> None:
         """Gives up all blocks of a sequence."""
         for group, (pool, _) in self._groups:

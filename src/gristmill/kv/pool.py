@@ -74,6 +74,14 @@ class BlockPool:
         if self._published.setdefault(digest, block) == block:
             self._hashes[block] = digest
 
+    def retract(self, blocks: Iterable[int]) -> None:
+        """Nobody finds these from now on. Who refers to them keeps them."""
+        for block in blocks:
+            digest = self._hashes[block]
+            if digest is not None:
+                del self._published[digest]
+                self._hashes[block] = None
+
     def n_unreferenced(self, blocks: Iterable[int], dropped: Mapping[int, int]) -> int:
         """How many of these would have no reference left, were dropped[block] references to each block released."""
         return sum(self._references[block] == dropped.get(block, 0) for block in blocks)

@@ -263,7 +263,7 @@ void advance(In<int32_t, 1> ids, InOut<int32_t, 1> tokens, InOut<int32_t, 1> pos
     }
   }
   for (size_t i = 0; i < n; i++) {
-    tokens.data()[i] = ids.data()[i];
+    tokens.data()[i] = std::max(ids.data()[i], 0);  // kNoId: whatever it is, it will not be looked at
     positions.data()[i]++, seq_lens.data()[i]++, next_positions.data()[i]++;
   }
 }

@@ -289,20 +289,25 @@ void rotate(float* x, const float* cos, const float* sin, int n) {
 
 int argmax(const float* x, int n) {
   constexpr int kStretch = 1024;
-  int best = 0;
-  float peak = -INFINITY;
+  int best = kNoId;
+  float peak = -INFINITY, sum = 0;
+  F sums = f_zero();
   for (int start = 0; start < n; start += kStretch) {
     int count = n - start < kStretch ? n - start : kStretch, whole = count / kLanes * kLanes;
     F most = f_set(-INFINITY);
-    for (int i = 0; i < whole; i += kLanes) most = f_max(f_load(x + start + i), most);
+    for (int i = 0; i < whole; i += kLanes) {
+      F each = f_load(x + start + i);
+      most = f_max(each, most), sums = f_add(each, sums);
+    }
     float top = f_peak(most);
-    for (int i = whole; i < count; i++) top = x[start + i] > top ? x[start + i] : top;
+    for (int i = whole; i < count; i++) top = x[start + i] > top ? x[start + i] : top, sum += x[start + i];
     if (top > peak) {
       peak = top;
       for (best = start; x[best] != top;) best++;
     }
   }
-  return best;
+  sum += f_sum(sums);  // NaN if any is, and where infinities of both signs are
+  return std::isnan(sum) || peak == INFINITY ? kNoId : best;
 }
 
 // 0 * (-inf) and the like give NaN weights only where logits are NaN.

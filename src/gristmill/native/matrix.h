@@ -233,6 +233,7 @@ struct Columns {
 };
 
 constexpr int kKvBlock = 16;           // positions in a block of the cache
+constexpr int kNoId = -1;              // instead of a token, where none can be chosen
 constexpr int kWeighChunk = 128;      // logits whose weights are summed first, so that a choice looks at few of them
 constexpr int kSegment = 256;          // positions whose keys share one softmax; a row's segments are folded in order
 constexpr int kScoreStride = kSegment + 16;  // floats from one row of scores to the next: a power of two would share cache sets
@@ -321,7 +322,7 @@ struct Kernels {
   void (*add)(const float* x, float* y, int n);                    // y += x
   void (*scaled_add)(const float* x, float a, float* y, int n);    // y += a x
   void (*rotate)(float* x, const float* cos, const float* sin, int n);  // cos and sin [n / 2]
-  int (*argmax)(const float* x, int n);                            // the first of the largest
+  int (*argmax)(const float* x, int n);  // the first of the largest; kNoId where that is not finite, or one is NaN
   // weights[i] = e^((logits[i] - peak) inverse), at least e^-87; their sums and the largest logit of each kWeighChunk.
   void (*weigh)(const float* logits, int n, float peak, float inverse, float* weights, float* chunk_sums, float* chunk_peaks);
   // The weights of logits of at least `bound` added up, and their number added to count.

@@ -163,7 +163,7 @@ void adjust(const float* logits, int n, const Adjustments& a, float* y) {
 
 int32_t sample(const Kernels& kernels, const float* logits, int n, const SampleParams& p) {
   int32_t best = kernels.argmax(logits, n);
-  if (p.temperature == 0.0f || p.top_k == 1) return best;
+  if (best == kNoId || p.temperature == 0.0f || p.top_k == 1) return best;
   thread_local Row row;
   row.start(kernels, logits, n, best, 1.0f / p.temperature);
   if (p.min_p > 0) row.drop_below(float(double(logits[best]) + std::log(double(p.min_p)) * p.temperature));
@@ -174,7 +174,7 @@ int32_t sample(const Kernels& kernels, const float* logits, int n, const SampleP
 
 Logprobs logprobs(const Kernels& kernels, const float* logits, int n, int32_t id, int n_top, int32_t* top_ids,
                   double* top_logprobs) {
-  int32_t best = kernels.argmax(logits, n);
+  int32_t best = std::max(kernels.argmax(logits, n), 0);
   thread_local Row row;
   row.start(kernels, logits, n, best, 1.0f);
   double offset = double(logits[best]) + std::log(row.add_up());

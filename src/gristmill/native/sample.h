@@ -30,8 +30,9 @@ double uniform(uint64_t seed, uint64_t position);
 // Copies logits [n] to y, adjusted.
 void adjust(const float* logits, int n, const Adjustments& adjustments, float* y);
 
-// Temperature first; then min_p, top_k and top_p each on what the one before left; of equal logits the lower id counts as
-// larger. What has less than e^-45 of the likeliest's probability is never chosen.
+// kNoId where a logit is NaN, or the largest not finite. Temperature first; then min_p, top_k and top_p each on what the one
+// before left; of equal logits the lower id counts as larger. What has less than e^-45 of the likeliest's probability is never
+// chosen.
 int32_t sample(const Kernels& kernels, const float* logits, int n, const SampleParams& params);
 
 struct Logprobs {

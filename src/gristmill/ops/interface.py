@@ -29,6 +29,8 @@ Begun = Sequence[Sequence[int]]
 BLOCK_SIZE = 16
 """Positions in one block of the key-value cache."""
 
+NO_ID = -1
+"""Instead of a token id, where logits are such that none can be chosen."""
 
 STEP_TOKENS = 512
 """Tokens that one step had best compute on a processor."""
@@ -196,12 +198,13 @@ class Ops(Protocol):
 
     def sample(self, logits: Array, batch: Batch) -> Array:
         """One id for each row of logits [R, vocab_size], int32 [R]. Logits get the batch's biases, then its penalties,
-        then its masks; then temperature; then min_p, top_k and top_p each on what the one before left."""
+        then its masks; then temperature; then min_p, top_k and top_p each on what the one before left. NO_ID where one
+        of them is NaN or infinity, or nothing is left by a mask."""
         ...
 
     def advance(self, batch: Batch, ids: Array, begun: Begun) -> None:
         """Turn a batch of one token of each of S sequences into the one after it, in place, now that ids [S] were
-        chosen. Sampling stays as it is."""
+        chosen. Sampling stays as it is. NO_ID goes on as id 0."""
         ...
 
     def logprobs(self, logits: Array, ids: Array, n_top: int) -> tuple[Array, Array, Array, Array]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from gristmill.formats.checkpoint import Weight
 from gristmill.formats.dequantize import dequantize
 from gristmill.formats.quantize import quantize
-from gristmill.ops.interface import BLOCK_SIZE, STEP_TOKENS, Arrays, Begun, Stack
+from gristmill.ops.interface import BLOCK_SIZE, NO_ID, STEP_TOKENS, Arrays, Begun, Stack
 from gristmill.types import Batch, RopeConfig
 
 Array = NDArray[Any]
@@ -203,7 +203,7 @@ class ReferenceOps:
     def advance(self, batch: Batch, ids: Array, begun: Begun) -> None:
         for array in (batch.positions, batch.seq_lens, batch.next_positions):
             array += 1
-        batch.tokens[:] = ids
+        batch.tokens[:] = np.maximum(ids, 0)
         block, offset = batch.positions // BLOCK_SIZE, batch.positions % BLOCK_SIZE
         for slots, table, new in zip(batch.slots, batch.block_tables, begun, strict=True):
             table[offset == 0, block[offset == 0]] = new
@@ -238,6 +238,8 @@ def adjust(row: F32, r: int, batch: Batch) -> F32:
 
 def sample(row: F32, temperature: float, top_k: int, top_p: float, min_p: float, seed: int, position: int) -> int:
     """One id from logits [vocab_size]."""
+    if not np.isfinite(row.max()):
+        return NO_ID
     if temperature == 0 or top_k == 1:
         return int(np.argmax(row))
     scores = (row.astype(np.float64) - float(row.max())) / temperature

@@ -22,6 +22,7 @@ from gristmill.types import (
     Event,
     Failure,
     Finish,
+    NotFiniteError,
     PromptLogprobs,
     PromptRows,
     Request,
@@ -283,6 +284,8 @@ def error_fields(error: BaseException) -> dict[str, Any]:
             return {"kind": "guide", "field": error.field, "message": error.reason}
         case EngineClosedError():
             return {"kind": "closed", "message": str(error)}
+        case NotFiniteError():
+            return {"kind": "not finite", "message": str(error)}
         case ValueError():
             return {"kind": "value", "message": str(error)}
         case OSError():
@@ -294,7 +297,13 @@ def error_fields(error: BaseException) -> dict[str, Any]:
 
 
 def error_of(given: dict[str, Any]) -> Exception:
-    kinds = {"closed": EngineClosedError, "value": ValueError, "os": OSError, "memory": MemoryError}
+    kinds = {
+        "closed": EngineClosedError,
+        "not finite": NotFiniteError,
+        "value": ValueError,
+        "os": OSError,
+        "memory": MemoryError,
+    }
     if given["kind"] == "guide":
         return GuideError(given["field"], given["message"])
     return kinds.get(given["kind"], RuntimeError)(given["message"])

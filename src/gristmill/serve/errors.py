@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from gristmill.engine.engine import EngineClosedError
 from gristmill.engine.guide import GuideError
 from gristmill.engine.scheduler import QueueFullError
+from gristmill.types import NotFiniteError
 
 _log = logging.getLogger(__name__)
 _ANTHROPIC = "/v1/messages"
@@ -106,6 +107,9 @@ def as_api_error(error: BaseException) -> ApiError:
             return overloaded(str(error))
         case EngineClosedError():
             return ApiError(503, "the model is not there any more", code="unavailable", kind="server_error")
+        case NotFiniteError():
+            _log.error("a request failed: %s", error)
+            return ApiError(500, str(error), code="not_finite", kind="server_error")
         case GuideError() if "try again later" in error.reason:
             return overloaded(str(error))
         case GuideError():

@@ -37,7 +37,7 @@ def _next_tokens(tokens, positions, seq_lens, next_positions, ids, n, S: tl.cons
     follow()
     s = tl.arange(0, S)
     inside = s < n
-    tl.store(tokens + s, tl.load(ids + s, mask=inside), mask=inside)
+    tl.store(tokens + s, tl.maximum(tl.load(ids + s, mask=inside), 0), mask=inside)
     tl.store(positions + s, tl.load(positions + s, mask=inside) + 1, mask=inside)
     length = tl.load(seq_lens + s, mask=inside, other=0)
     tl.store(seq_lens + s, length + 1, mask=inside & (length > 0))

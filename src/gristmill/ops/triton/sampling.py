@@ -6,6 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
+from gristmill.ops.interface import NO_ID
 from gristmill.ops.triton.adjust import adjust
 from gristmill.ops.triton.common import chained, follow, tile
 from gristmill.ops.triton.random import uniform
@@ -14,6 +15,8 @@ from gristmill.ops.triton.survey import CHUNK, WAYS, greedy, row_peak, shortlist
 from gristmill.types import Batch
 
 Tensor = torch.Tensor
+
+_NO_ID = tl.constexpr(NO_ID)
 
 
 def sample(logits: Tensor, batch: Batch) -> Tensor:
@@ -53,9 +56,10 @@ def _choose(
     c = tl.arange(0, chunks)
     at_peak = (c < n_chunks) & (tl.load(peaks_ptr + row * n_chunks + c, mask=c < n_chunks, other=0.0) == peak)
     best = tl.min(tl.load(bests_ptr + row * n_chunks + c, mask=at_peak, other=vocab_size - 1))
+    best = tl.where(peak == float("-inf"), _NO_ID, best)
     tl.store(chosen_ptr + row, best)
     temperature = tl.load(temperature_ptr + row)
-    if greedy(temperature, tl.load(top_k_ptr + row)):
+    if greedy(temperature, tl.load(top_k_ptr + row)) | (best == _NO_ID):
         return
 
     top_p = tl.load(top_p_ptr + row).to(tl.float64)

@@ -13,12 +13,14 @@ import torch
 import triton
 import triton.language as tl
 
+from gristmill.ops.interface import NO_ID
 from gristmill.ops.triton.common import cdiv, chained, follow, tile
 
 Tensor = torch.Tensor
 
 CHUNK = 2048
 WAYS = 32
+_NO_ID = tl.constexpr(NO_ID)
 _SLICE = 128  # ids that meet all thresholds at once
 CAPACITY = 8192
 """Ids that a row's list holds; where more are needed the row itself is read."""
@@ -26,8 +28,9 @@ CAPACITY = 8192
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """Of R rows in C chunks: peaks float32 [R, C], bests int32 [R, C] (the first id at the peak), thresholds float32
-    [R, 32] from the lowest, counts int32 and weights float32 [R, C, 32]: of the ids that reach each threshold."""
+    """Of R rows in C chunks: peaks float32 [R, C], bests int32 [R, C] (the first id at the peak; where a logit is NaN
+    or infinity, the peak is infinity and the best NO_ID), thresholds float32 [R, 32] from the lowest, counts int32 and
+    weights float32 [R, C, 32]: of the ids that reach each threshold."""
 
     peaks: Tensor
     bests: Tensor
@@ -117,9 +120,11 @@ def _find_peaks(logits_ptr, peaks_ptr, bests_ptr, vocab_size, n_chunks, chunk: t
     ids = c * chunk + tl.arange(0, chunk)
     inside = ids < vocab_size
     x = tl.load(logits_ptr + row * vocab_size + ids, mask=inside, other=float("-inf")).to(tl.float32)
+    x = tl.where(x < float("inf"), x, float("inf"))  # NaN too
     peak = tl.max(x)
+    best = tl.min(tl.where(inside & (x == peak), ids, vocab_size - 1))
     tl.store(peaks_ptr + row * n_chunks + c, peak)
-    tl.store(bests_ptr + row * n_chunks + c, tl.min(tl.where(inside & (x == peak), ids, vocab_size - 1)))
+    tl.store(bests_ptr + row * n_chunks + c, tl.where(peak == float("inf"), _NO_ID, best))
 
 
 @triton.jit
@@ -131,6 +136,7 @@ def _tabulate(
     row = tl.program_id(0).to(tl.int64)
     c = tl.program_id(1)
     peak = row_peak(peaks_ptr, row, n_chunks, chunks)
+    peak = tl.where(tl.abs(peak) < float("inf"), peak, 0.0)  # otherwise nothing is chosen, and no number is to be NaN
     if temperature_ptr is None:
         temperature = 1.0
         floor = float("-inf")
