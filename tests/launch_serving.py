@@ -15,12 +15,13 @@ import torch
 import triton
 from compiled_for import Driver
 
+from gristmill.engine import loop
 from gristmill.engine.engine import Engine, EngineSettings
 from gristmill.formats.open import open_checkpoint
 from gristmill.kv.cache import plan
 from gristmill.models.build import build
 from gristmill.ops.cuda import CudaOps
-from gristmill.types import Failure, Request, SamplingParams, StructuredOutputsParams, TokenEvent, Wants
+from gristmill.types import Failure, NotFiniteError, Request, SamplingParams, StructuredOutputsParams, TokenEvent, Wants
 
 CONTEXT, SLOTS = 3000, 20  # three widths of block tables; batches padded to 24 sequences
 
@@ -66,8 +67,11 @@ def serve(path: Path, engine: Engine) -> None:
     while n_ended < len(todo):
         event = events.get(timeout=60)
         if isinstance(event, Failure):
-            raise event.error
-        n_ended += event.finish is not None if isinstance(event, TokenEvent) else event.last
+            if not isinstance(event.error, NotFiniteError):  # which hidden states may happen to be
+                raise event.error
+            n_ended += 1
+        else:
+            n_ended += event.finish is not None if isinstance(event, TokenEvent) else event.last
 
 
 def main() -> None:
@@ -77,6 +81,7 @@ def main() -> None:
         seen[key] = repr
         return True  # and so it is not compiled
 
+    loop.NO_ID = None  # no token that happens to be there ends a request
     triton.runtime.driver.set_active(Driver(90))
     triton.knobs.runtime.jit_cache_hook = note
     late = {}

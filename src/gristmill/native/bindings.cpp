@@ -513,6 +513,7 @@ double peak_of(Backend& ops, const std::string& arithmetic, double seconds) {
 }  // namespace
 
 NB_MODULE(_kernels, m) {
+  nb::set_leak_warnings(false);  // a process that was forked, or ends while a thread computes, frees nothing: no leak
   nb::exception<FileChangedError>(m, "FileChangedError", PyExc_OSError);
   nb::class_<PackedMatrix>(m, "Packed");
   nb::class_<Linear>(m, "Linear")

@@ -1,7 +1,4 @@
 // What tiles take over from kernels_avx512bf16.cpp.
-// gcc's own headers trip these two wherever an intrinsic starts from an undefined register (gcc bug 105593).
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #include "simd_avx512.h"
 // The order matters: what follows is written on the operations above.
 #include "peaks_impl.h"

@@ -1,7 +1,4 @@
 // Tiles here are those of AMD's cores (simd_avx512.h), which lose a fifth with those of kernels_avx512.cpp.
-// gcc's own headers trip these two wherever an intrinsic starts from an undefined register (gcc bug 105593).
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #include "simd_avx512.h"
 // The order matters: what follows is written on the operations above.
 #include "peaks_impl.h"

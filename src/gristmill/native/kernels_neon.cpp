@@ -6,11 +6,20 @@
 #include "kernels_impl.h"
 #include "attention_impl.h"
 
+#if defined(__linux__)
 #include <sys/auxv.h>
 #ifndef HWCAP_ASIMDDP
 #define HWCAP_ASIMDDP (1 << 20)
 #endif
+#endif
 
 namespace gristmill {
-const Kernels* kernels_neon() { return getauxval(AT_HWCAP) & HWCAP_ASIMDDP ? &kKernels : nullptr; }
+
+const Kernels* kernels_neon() {
+#if defined(__linux__)
+  if (!(getauxval(AT_HWCAP) & HWCAP_ASIMDDP)) return nullptr;
+#endif
+  return &kKernels;  // all of Apple's processors have it
+}
+
 }  // namespace gristmill

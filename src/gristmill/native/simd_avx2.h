@@ -192,7 +192,7 @@ template <int From, int Count, int To>
 inline __m256i bits(__m256i x) {
   __m256i shifted =
       From >= To ? _mm256_srli_epi16(x, From >= To ? From - To : 0) : _mm256_slli_epi16(x, From < To ? To - From : 0);
-  return _mm256_and_si256(shifted, _mm256_set1_epi8(((1 << Count) - 1) << To));
+  return _mm256_and_si256(shifted, _mm256_set1_epi8(char(((1 << Count) - 1) << To)));
 }
 // Bits [From, From + Count) of each byte, moved to start at bit To.
 template <int From, int Count, int To>

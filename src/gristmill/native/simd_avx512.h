@@ -122,7 +122,7 @@ inline U u_or(U a, U b) { return _mm512_or_si512(a, b); }
 template <int From, int Count, int To>
 inline U u_bits(U a) {
   U shifted = From >= To ? _mm512_srli_epi16(a, From >= To ? From - To : 0) : _mm512_slli_epi16(a, From < To ? To - From : 0);
-  return _mm512_and_si512(shifted, _mm512_set1_epi8(((1 << Count) - 1) << To));
+  return _mm512_and_si512(shifted, _mm512_set1_epi8(char(((1 << Count) - 1) << To)));
 }
 inline U u_lookup(const uint8_t* table, U index) {
   return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table))), index);

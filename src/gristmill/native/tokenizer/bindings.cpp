@@ -223,6 +223,7 @@ nb::list list_pieces(const BpeTrainer& trainer) {
 }  // namespace
 
 NB_MODULE(_tokenizer, m) {
+  nb::set_leak_warnings(false);  // as in _kernels
   m.doc() = "Text to token ids and back, natively. Made by gristmill.tokenizer; see there.";
 
   nb::enum_<Splitter>(m, "Splitter")
