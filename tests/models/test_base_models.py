@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -109,3 +111,32 @@ def test_one_file_of_it(tmp_path: Path) -> None:
     edit_config(tmp_path, {"tie_word_embeddings": False})
     with LLM(tmp_path, device="cpu", threads=2, kv_type="f32") as llm:
         assert np.abs(llm.logits(ids) - oracle.logits(ids)).max() < TOLERANCE
+
+
+def memory_of(folder: Path) -> int:
+    checkpoint = open_checkpoint(folder)
+    return bytes_as_loaded(checkpoint, read_config(checkpoint), None, 0)["f32"]
+
+
+@pytest.mark.parametrize("save_it", [save, save_base])
+@pytest.mark.parametrize("differs", [False, True])
+def test_a_head_of_other_numbers_is_used_though_it_is_said_to_be_tied(
+    save_it: Callable[[str, Path], Oracle], differs: bool, tmp_path: Path
+) -> None:
+    oracle = save_it("qwen3-tied", tmp_path / "model")
+    (file,) = (tmp_path / "model").glob("*.safetensors")
+    tensors = load_file(file)
+    embed = next(x for name, x in tensors.items() if name.endswith("embed_tokens.weight"))
+    n_bytes = memory_of(tmp_path / "model")
+    head = embed.flip(0) if differs else embed.clone()
+    save_file({**tensors, "lm_head.weight": head}, file, metadata={"format": "pt"})
+    assert memory_of(tmp_path / "model") == n_bytes + differs * head.nbytes
+    convert(open_checkpoint(tmp_path / "model"), tmp_path / "copy")
+    assert json.loads((tmp_path / "copy" / "config.json").read_text())["tie_word_embeddings"] != differs
+    theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "model", attn_implementation="eager").eval()
+    ids = oracle.text(N_POSITIONS)
+    with torch.inference_mode():
+        expected = theirs(torch.tensor([ids])).logits[0].numpy()
+    for name in ("model", "copy"):
+        with LLM(tmp_path / name, device="cpu", threads=2, kv_type="f32") as llm:
+            assert np.abs(llm.logits(ids) - expected).max() < TOLERANCE

@@ -14,7 +14,7 @@ from safetensors.numpy import save_file
 
 from gristmill.formats.checkpoint import ModelFormatError
 from gristmill.formats.open import open_checkpoint
-from gristmill.models.build import build
+from gristmill.models.build import build, bytes_as_loaded
 from gristmill.models.hyperparameters import read_config
 from gristmill.ops.reference import ReferenceOps
 
@@ -148,7 +148,7 @@ def test_every_dimension_is_checked(tmp_path: Path, label: str, name: str) -> No
     write, shapes, keys = FORMATS[label]
     right = shapes[name]
     wrong = [(*right[:i], size + by, *right[i + 1 :]) for i, size in enumerate(right) for by in (-1, 1, size)]
-    wrong += [(*right, 1), (int(np.prod(right)),), right[::-1]]
+    wrong += [(*right, 1), (int(np.prod(right)),), right[::-1], ()]
     for shape in {shape for shape in wrong if shape != right}:
         # GGUF: the embedding's rows are the vocabulary, so that it is the head that does not fit
         other = "output.weight" if name == "token_embd.weight" and shape[1:] == right[1:] else name
@@ -168,6 +168,14 @@ def test_a_tensor_that_no_one_asked_for_is_named(tmp_path: Path, label: str) -> 
     write, shapes, keys = FORMATS[label]
     with pytest.raises(ModelFormatError, match=r"'another\.weight'"):
         load(write(tmp_path, {**shapes, "another.weight": (3, 3)}, keys))
+
+
+@pytest.mark.parametrize("label", FORMATS)
+def test_memory_is_told_of_a_scalar_too(tmp_path: Path, label: str) -> None:
+    write, shapes, keys = FORMATS[label]
+    checkpoint = open_checkpoint(write(tmp_path, {**shapes, "another": ()}, keys))
+    n_bytes = 4 * sum(int(np.prod(shape)) for shape in shapes.values()) + 4
+    assert bytes_as_loaded(checkpoint, read_config(checkpoint), None, 0) == {"f32": n_bytes}
 
 
 @pytest.mark.parametrize(("label", "name"), TENSORS)
@@ -208,6 +216,7 @@ def test_every_config_field_is_checked(tmp_path: Path, key: str) -> None:
         ({"model_type": ["llama"]}, r"field 'model_type': is \['llama'\], gristmill runs"),
         ({"model_type": {"llama": 1}}, "field 'model_type'"),
         ({"hidden_act": "gelu"}, "hidden_act"),
+        ({"is_causal": False}, "field 'is_causal': is False, which"),
         ({"rope_scaling": {"rope_type": "longrope", "factor": 2.0}}, "'longrope'; gristmill knows"),
         ({"rope_scaling": {"rope_type": "yarn"}}, "'factor'"),
         ({"rope_scaling": {"type": "linear", "factor": float("nan")}}, "'factor'"),
@@ -216,7 +225,8 @@ def test_every_config_field_is_checked(tmp_path: Path, key: str) -> None:
             {"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 4, "high_freq_factor": 1}},
             "high_freq",
         ),
-        ({"head_dim": 7}, "head"),
+        ({"head_dim": 7}, "heads of 7 dimensions"),
+        ({"head_dim": 7, "rope_scaling": YARN}, "heads of 7 dimensions"),
         ({"num_key_value_heads": 3}, "cannot share"),
         ({"tie_word_embeddings": "no"}, "tie_word_embeddings"),
         ({"partial_rotary_factor": 0.5}, "field 'partial_rotary_factor': is 0.5, which"),
@@ -226,6 +236,7 @@ def test_every_config_field_is_checked(tmp_path: Path, key: str) -> None:
         ({"rope_theta": 1.0, "rope_scaling": YARN}, "field 'rope_theta': is 1, must be over 1 with YaRN"),
         ({"rope_scaling": {**YARN, "rope_theta": 0.5}}, "field 'rope_theta': is 0.5, must be over 1 with YaRN"),
         ({"rope_scaling": {**YARN, "mscale": 1.0}}, "field 'mscale': is 1.0, which"),
+        ({"rope_scaling": {**YARN, "attn_factor": "x"}}, "field 'attn_factor': is 'x', must be"),
         ({"rope_scaling": {**YARN, "mscale_all_dim": 0.7}}, "field 'mscale_all_dim': is 0.7, which"),
         ({"quantization_config": [1]}, "field 'quantization_config'"),
         ({"model_type": "mistral", "sliding_window": -4}, "sliding_window"),
@@ -327,11 +338,18 @@ def test_yarn_of_gguf(tmp_path: Path, keys: dict[str, Any], message: str) -> Non
 
 
 @pytest.mark.parametrize(
-    "changes", [{"attention.value_length": 2 * HEAD_DIM}, {"rope.dimension_count": HEAD_DIM // 2}, {"expert_count": 2}]
+    "changes",
+    [
+        {"attention.value_length": 2 * HEAD_DIM},
+        {"rope.dimension_count": HEAD_DIM // 2},
+        {"expert_count": 2},
+        {"attention.causal": False},
+    ],
 )
 def test_what_gguf_asks_for_and_is_not_computed_is_refused_by_name(tmp_path: Path, changes: dict[str, int]) -> None:
     ((key, value),) = changes.items()
     usual = {"attention.value_length": HEAD_DIM, "rope.dimension_count": HEAD_DIM, "expert_count": 0}
+    usual["attention.causal"] = True
     load(write_gguf(tmp_path, LLAMA_GGUF, {**GGUF_KEYS, **usual}))
     with pytest.raises(ModelFormatError, match=rf"model\.gguf: field 'llama\.{key}': is {value}, which"):
         load(write_gguf(tmp_path, LLAMA_GGUF, {**GGUF_KEYS, **usual, **changes}))

@@ -147,6 +147,16 @@ def test_a_scaling_may_leave_nothing_to_blend(turns: dict[str, Any]) -> None:
     np.testing.assert_allclose(found, rope_of(theirs)[0], rtol=1e-6)
 
 
+def test_attn_factor_is_on_top_of_yarns_own_scale() -> None:
+    """As in vLLM, which DeepSeek-R1-0528-Qwen3-8B's config.json is written for. attention_factor replaces both."""
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
+    deepseek = {**HF, "model_type": "qwen3", "rope_scaling": {**yarn, "attn_factor": 0.8782488562869419}}
+    assert config_of(deepseek).rope.scale == pytest.approx(1.0)
+    assert config_of({**HF, "rope_scaling": yarn}).rope.scale == pytest.approx(1.1386294)
+    both = {**yarn, "attn_factor": 0.5, "attention_factor": 0.7}
+    assert config_of({**HF, "rope_scaling": both}).rope.scale == 0.7
+
+
 def test_what_people_add_counts() -> None:
     """As in transformers, where both are there; the base is of either."""
     added = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096}

@@ -223,3 +223,12 @@ def test_quantized_at_load(target: QType) -> None:
     np.testing.assert_array_equal(
         off(rows(put([weight]), torch.arange(20, dtype=torch.int32, device=DEVICE))), expected
     )
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_numbers_that_are_not_finite_are_refused(bad: float) -> None:
+    weight = random_weight(QType.F32, (3, 2080))
+    weight.data.view(np.float32)[[5, 2080 + 7, 4 * 1000]] = 1, bad, 3
+    with pytest.raises(ValueError, match="tensor w holds numbers that are not finite"):
+        put([quantize_at_load(weight, QType.INT8_ROWS)])

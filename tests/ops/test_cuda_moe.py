@@ -18,7 +18,7 @@ from gristmill.formats.quantize_rows import RowQuantizer
 from gristmill.ops.reference import ReferenceOps
 from gristmill.ops.triton.common import INTERPRETED
 from gristmill.ops.triton.moe import moe
-from gristmill.ops.triton.moe_route import route
+from gristmill.ops.triton.moe_route import choose, route
 from gristmill.ops.triton.quantized import Matrix
 from gristmill.ops.triton.quantized_layout import matrix_of
 
@@ -50,6 +50,26 @@ def test_moe(qtype: QType, n_tokens: int, limit: float) -> None:
     exact = INTERPRETED and qtype is not QType.Q5_0  # which is stored again
     at_most = 2e-2 if not exact else 4e-6 if qtype.block_size == 256 else 1e-6
     assert np.abs(actual - expected).max() / np.abs(expected).max() < at_most
+
+
+@pytest.mark.parametrize("n_tokens", [1, 3])
+def test_a_token_that_is_not_finite_spoils_no_other(n_tokens: int) -> None:
+    rng = np.random.default_rng(0)
+    router = rng.normal(size=(n_tokens, N_EXPERTS)).astype(np.float32)
+    router[-1] = np.nan
+    with np.errstate(invalid="ignore"):
+        chosen, weights = (off(array) for array in choose(on(router), 2))
+    expected = np.argsort(-router, axis=1, kind="stable")[:, :2]
+    assert np.array_equal(chosen[:-1], expected[:-1])
+    assert chosen.min() >= 0
+    assert chosen.max() < N_EXPERTS
+    assert np.isnan(weights).all(axis=1).tolist() == [False] * (n_tokens - 1) + [True]
+    gate_up = put([random_weight(QType.F32, (N_EXPERTS, D_FF, D_MODEL), seed) for seed in (0, 1)], None)
+    down = put([random_weight(QType.F32, (N_EXPERTS, D_MODEL, D_FF), 2)], None)
+    x = on(rng.normal(size=(n_tokens, D_MODEL)).astype(np.float32))
+    with np.errstate(invalid="ignore"):
+        y = off(moe(x, on(router), gate_up, down, 2, 0.0))
+    assert np.isnan(y).any(axis=1).tolist() == [False] * (n_tokens - 1) + [True]
 
 
 def test_no_tokens() -> None:

@@ -59,7 +59,7 @@ def convert(
     kind = out_format or format_of(out)
     said = read_config(checkpoint)
     config = with_head(checkpoint, said)
-    if config != said:
+    if config.tied_head and not said.tied_head:
         logger.warning(NO_HEAD, shown_path(checkpoint.path))
     _check(checkpoint, config, out, label, kind)
     job = Job(

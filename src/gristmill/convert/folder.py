@@ -131,8 +131,8 @@ def _config(job: Job, qtype: QType, biases: list[str]) -> dict[str, Any]:
     if job.checkpoint.format == "safetensors" and job.checkpoint.metadata:
         renewed = ("dtype", "torch_dtype", "quantization_config")
         given = {key: value for key, value in job.checkpoint.metadata.items() if key not in renewed}
-        if job.config.tied_head:  # perhaps for want of a head
-            given["tie_word_embeddings"] = True
+        if job.config.tied_head != given.get("tie_word_embeddings", False):  # for want of a head, or it has its own
+            given["tie_word_embeddings"] = job.config.tied_head
         named = "dtype" if "dtype" in job.checkpoint.metadata else "torch_dtype"  # which version 4 knows alone
         return _ends(job) | given | {named: dtype}
     c = job.config

@@ -15,7 +15,7 @@ from gristmill.formats.dequantize import dequantize
 from gristmill.formats.qtypes import QType
 from gristmill.formats.quantize import quantize_at_load
 from gristmill.models.decoder import Decoder, Layer
-from gristmill.models.families import NO_HEAD, Projection, Tensors, with_head
+from gristmill.models.families import NO_HEAD, Projection, Tensors, is_idle, with_head
 from gristmill.models.hyperparameters import read_config
 from gristmill.ops.interface import Array, Linear, Ops
 from gristmill.types import ModelConfig
@@ -35,7 +35,7 @@ def build(checkpoint: Checkpoint, ops: Ops, progress: Progress | None = None, qu
     """
     said = read_config(checkpoint)
     config = with_head(checkpoint, said)
-    if config != said:
+    if config.tied_head and not said.tied_head:
         logger.warning(NO_HEAD, checkpoint.path.name)
     tensors = Tensors(checkpoint, config)
     loader = _Loader(checkpoint, ops, progress, quantize)
@@ -168,7 +168,7 @@ class _Loader:
 
 
 def bytes_as_loaded(checkpoint: Checkpoint, config: ModelConfig, target: QType | None, n_exact: int) -> dict[str, int]:
-    """Bytes of all tensors by type once `build` has quantized them to `target`, if there is one.
+    """Bytes of all tensors by type that are kept once `build` has quantized them to `target`, if there is one.
 
     n_exact: matrices of up to so many elements are kept as they are (see `CpuOps`).
     """
@@ -183,6 +183,8 @@ def bytes_as_loaded(checkpoint: Checkpoint, config: ModelConfig, target: QType |
                 changes[weight.qtype.label] -= kept_bytes(weight)
                 changes[target.label] += kept_bytes(quantized)
     for name in checkpoint.names():
+        if is_idle(name, config.tied_head):
+            continue
         weight = checkpoint.get(name)
         changes[weight.qtype.label] += kept_bytes(weight) + scale_bytes(weight)
     return {label: n for label, n in changes.items() if n > 0}
@@ -191,9 +193,10 @@ def bytes_as_loaded(checkpoint: Checkpoint, config: ModelConfig, target: QType |
 def kept_bytes(weight: Weight) -> int:
     """Bytes that the weight takes as what it is to become, the scales of its rows included."""
     qtype = weight.quantize_to or weight.qtype
-    if weight.shape[-1] % qtype.row_multiple:
+    *_, cols = 1, *weight.shape  # of a scalar, which is in no model but may be in a file, 1
+    if cols % qtype.row_multiple:
         qtype = QType.Q8_0
-    scales = 4 * (weight.n_elements // weight.shape[-1]) if qtype is QType.INT8_ROWS else 0
+    scales = 4 * (weight.n_elements // cols) if qtype is QType.INT8_ROWS else 0
     return weight.n_elements // qtype.block_size * qtype.kept_bytes + scales
 
 

@@ -17,6 +17,7 @@ from gristmill.types import ModelConfig
 NO_HEAD = "%s: has no lm_head.weight: embeddings are the model's; in answers, its token embedding stands in for it"
 Order = NDArray[np.int32]
 _NO_DATA = np.empty(0, np.uint8)
+_ROWS_THAT_TELL = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,11 +193,30 @@ def _is_base_model(checkpoint: Checkpoint) -> bool:
 
 
 def with_head(checkpoint: Checkpoint, config: ModelConfig) -> ModelConfig:
-    """`config`, with the embedding for a head where the files have none of their own as AutoModel saved them: what is
-    for embeddings needs none. Who gets another configuration than was given may log NO_HEAD."""
-    if config.tied_head or not _is_base_model(checkpoint) or _HF.head in checkpoint.names():
+    """`config`, with the head that the files have, as in transformers. Where it is said to be the embedding and has
+    other numbers, it counts; where there is none, as AutoModel saved it, the embedding is: what is for embeddings needs
+    none. Who gets a tied head that was not said to be one may log NO_HEAD."""
+    if config.tied_head:
+        return replace(config, tied_head=not _has_own_head(checkpoint, config))
+    if not _is_base_model(checkpoint) or _HF.head in checkpoint.names():
         return config
     return replace(config, tied_head=True)
+
+
+def _has_own_head(checkpoint: Checkpoint, config: ModelConfig) -> bool:
+    """Whether transformers' files have a head beside the embedding and not the same numbers twice, as many have. A few
+    rows tell: training changes all of a head's."""
+    embed = _HF.embed.removeprefix(_HF_PREFIX) if _is_base_model(checkpoint) else _HF.embed
+    if not {embed, _HF.head} <= set(checkpoint.names()):
+        return False
+    shape, found = (config.vocab_size, config.d_model), []
+    for weight in (checkpoint.get(embed), checkpoint.get(_HF.head)):
+        if weight.shape != shape:
+            return True
+        rows = weight.data.reshape(config.vocab_size, -1)[:: -(-config.vocab_size // _ROWS_THAT_TELL)]
+        found.append((weight.qtype, rows.tobytes()))
+        checkpoint.release(weight)
+    return found[0] != found[1]
 
 
 _WITH_HEAD_NORMS = ("qwen3", "qwen3moe")
@@ -227,7 +247,7 @@ class Tensors:
 
     def unused(self) -> list[str]:
         """Tensors that no role asked for: a sign that the model is not what its configuration says."""
-        return sorted(name for name in self._there - self._used if not _is_idle(name, self._config.tied_head))
+        return sorted(name for name in self._there - self._used if not is_idle(name, self._config.tied_head))
 
     def vector(self, name: str, n: int, layer: int = 0) -> NDArray[np.float32]:
         """float32 [n], a copy."""
@@ -361,7 +381,7 @@ def _kind(weight: Weight) -> str:
     return weight.qtype.label + scales
 
 
-def _is_idle(name: str, tied_head: bool) -> bool:
+def is_idle(name: str, tied_head: bool) -> bool:
     """Tensors that some files carry and no engine reads."""
     return name.endswith("rotary_emb.inv_freq") or name == "rope_freqs.weight" or (tied_head and name == _HF.head)
 

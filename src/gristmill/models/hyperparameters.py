@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Final
 
@@ -69,6 +70,8 @@ def _hugging_face(checkpoint: Checkpoint) -> ModelConfig:
     activation = "silu"  # gpt-oss's clamped SwiGLU goes by that name too
     if f.raw("hidden_act") not in (None, activation):
         raise f.unsupported("hidden_act")
+    if not f.bool("is_causal", True):  # of some models for embeddings, where a token sees those after it
+        raise f.unsupported("is_causal")
     n_heads = f.int("num_attention_heads", LIMIT_COUNT)
     d_model = f.int("hidden_size", LIMIT_WIDTH)
     gpt_oss = arch == "gpt-oss"  # what its config.json leaves out is as in the published models, as in transformers
@@ -177,6 +180,8 @@ def _gguf(checkpoint: Checkpoint) -> ModelConfig:
         raise f.unsupported("attention.value_length")
     if f.int("rope.dimension_count", LIMIT_WIDTH, head_dim) != head_dim:
         raise f.unsupported("rope.dimension_count")
+    if not f.bool("attention.causal", True):
+        raise f.unsupported("attention.causal")
     n_layers = f.int("block_count", LIMIT_LAYERS)
     gpt_oss, experts = arch == "gpt-oss", arch in _WITH_EXPERTS
     if f.int("expert_count", LIMIT_COUNT, 0, low=0) and not experts:
@@ -186,7 +191,7 @@ def _gguf(checkpoint: Checkpoint) -> ModelConfig:
     rope = read_rope(checkpoint, arch, head_dim)
     return ModelConfig(
         arch=arch,
-        vocab_size=checkpoint.get("token_embd.weight").shape[0],
+        vocab_size=math.prod(checkpoint.get("token_embd.weight").shape[:-1]),
         n_layers=n_layers,
         d_model=d_model,
         n_heads=n_heads,

@@ -51,8 +51,8 @@ def yarn(
     low, high = max(low, 0), min(high, head_dim - 1)
     if low == high:
         high += 0.001
-    ramp = np.clip((np.arange(head_dim // 2, dtype=np.float32) - low) / (high - low), 0, 1).astype(np.float32)
     kept = plain(theta, head_dim)
+    ramp = np.clip((np.arange(len(kept), dtype=np.float32) - low) / (high - low), 0, 1).astype(np.float32)
     blended: F32 = kept / np.float32(factor) * ramp + kept * (1 - ramp)
     return blended
 

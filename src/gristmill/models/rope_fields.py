@@ -140,7 +140,8 @@ def _hugging_face(checkpoint: Checkpoint, arch: str, head_dim: int) -> Rope:
     if r.has("mscale") or r.has("mscale_all_dim"):
         raise r.unsupported("mscale" if r.has("mscale") else "mscale_all_dim")
     fast, slow = r.float("beta_fast", 32.0), r.float("beta_slow", 1.0)
-    scale = r.float("attention_factor", angles.yarn_scale(factor))
+    attn_factor = r.float("attn_factor", 1.0)  # vLLM's, which DeepSeek-R1-0528-Qwen3-8B undoes YaRN's own scale by
+    scale = r.float("attention_factor", attn_factor * angles.yarn_scale(factor))
     return Rope(theta, kind, factor, original, fast, slow, r.bool("truncate", True), scale)
 
 

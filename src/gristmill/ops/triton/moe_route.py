@@ -29,7 +29,7 @@ class Routes:
 
 def choose(router: Tensor, n_active: int) -> tuple[Tensor, Tensor]:
     """Of router logits float32 [T, E]: the n_active highest (of equal ones the first), int32 [T, n_active], and their
-    softmax, float32 [T, n_active]."""
+    softmax, float32 [T, n_active]. Where all are NaN, so are these, of some experts that there are."""
     n_tokens, n_experts = router.shape
     chosen = torch.empty((n_tokens, n_active), dtype=torch.int32, device=router.device)
     weights = torch.empty((n_tokens, n_active), dtype=torch.float32, device=router.device)
@@ -58,6 +58,7 @@ def _choose(chosen, weights, router, n_experts, N: tl.constexpr, N_BLOCK: tl.con
     t = tl.program_id(0)
     e = tl.arange(0, E)
     left = tl.load(router + t * n_experts + e, mask=e < n_experts, other=float("-inf"))
+    left = tl.where(left == left, left, float("-inf"))  # NaN is never the highest; where all are, the first is
     highest = tl.max(left, axis=0)
     i = tl.arange(0, N_BLOCK)
     powers = tl.zeros((N_BLOCK,), tl.float32)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def quantize_rows(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Floats x [E, R, K] -> int8 [E, R, K], scales float32 [E, R]: infinite or NaN where the row is not finite."""
+    """Floats x [E, R, K] -> int8 [E, R, K], scales float32 [E, R]: infinite where the row is not finite."""
     codes = torch.empty(x.shape, dtype=torch.int8, device=x.device)
     scales = torch.empty(x.shape[:2], dtype=torch.float32, device=x.device)
     block = min(2048, triton.next_power_of_2(x.shape[2]))
@@ -25,7 +25,7 @@ def _quantize(codes, scales, x, n_cols, BLOCK: tl.constexpr):
         k = begin + tl.arange(0, BLOCK)
         values = tl.load(x + row * n_cols + k, mask=k < n_cols, other=0).to(tl.float32)
         largest = tl.maximum(largest, tl.abs(values), propagate_nan=tl.PropagateNan.ALL)
-    peak = tl.max(largest, axis=0)
+    peak = tl.max(tl.where(largest == largest, largest, float("inf")), axis=0)  # a maximum leaves NaN out
     tl.store(scales + row, tl.div_rn(peak, 127.0))
     inverse = tl.where(peak > 4e-37, tl.div_rn(127.0, tl.maximum(peak, 4e-37)), 0.0)
     for begin in range(0, n_cols, BLOCK):
