@@ -16,10 +16,12 @@ import numpy as np
 import pytest
 import small_model
 from click.testing import CliRunner
+from oracles.families import save
 
 from gristmill.cli import options
 from gristmill.cli.inspect import _bytes, _count, _plain, _safe
-from gristmill.cli.main import _one_line, main
+from gristmill.cli.main import main
+from gristmill.cli.streams import one_line
 from gristmill.formats.open import open_checkpoint
 from gristmill.formats.qtypes import quantize_type
 from gristmill.formats.write_gguf import write_gguf
@@ -314,15 +316,13 @@ def test_too_little_memory_is_said_in_a_line(model: str, monkeypatch: pytest.Mon
 
 
 def test_a_system_s_error_names_its_file_first() -> None:
-    assert (
-        _one_line(FileNotFoundError(2, "No such file or directory", "a\x1bb")) == "a\\x1bb: No such file or directory"
-    )
-    assert _one_line(OSError("said well")) == "said well"
-    assert _one_line(MemoryError()) == "MemoryError"
+    assert one_line(FileNotFoundError(2, "No such file or directory", "a\x1bb")) == "a\\x1bb: No such file or directory"
+    assert one_line(OSError("said well")) == "said well"
+    assert one_line(MemoryError()) == "MemoryError"
 
 
 def test_what_an_error_quotes_cannot_steer_the_terminal() -> None:
-    assert _one_line(ValueError("the server says: a\x1b[2Jb\nc")) == "the server says: a\\x1b[2Jb\nc"
+    assert one_line(ValueError("the server says: a\x1b[2Jb\nc")) == "the server says: a\\x1b[2Jb\nc"
 
 
 def test_inspect_finds_its_model_as_all_commands_do(model: str) -> None:
@@ -353,6 +353,23 @@ def test_inspect_shows_texts_as_they_are(tmp_path: Path) -> None:
     assert {key: value.strip() for key, value in shown[3:]} == texts
 
 
+def test_inspect_cuts_no_name(tmp_path: Path) -> None:
+    """Each stands on one line of a pipe."""
+    keys = {"general.architecture": "llama", f"general.{'very_' * 20}long": 1}
+    write_gguf(tmp_path / "model.gguf", keys, ())
+    shown = CliRunner().invoke(main, ["inspect", str(tmp_path / "model.gguf")]).stdout
+    assert set(keys) < set(shown.split())
+
+
+def test_inspect_says_numbers_as_text_that_json_lacks(tmp_path: Path) -> None:
+    nan, inf = float("nan"), float("inf")
+    odd = {"general.architecture": "llama", "a": nan, "b": -inf, "c": [1.5, inf]}
+    write_gguf(tmp_path / "model.gguf", odd, ())
+    done = CliRunner().invoke(main, ["inspect", str(tmp_path / "model.gguf"), "--json"])
+    told = json.loads(done.stdout, parse_constant=pytest.fail)["metadata"]
+    assert (told["a"], told["b"], told["c"]) == ("nan", "-inf", [1.5, "inf"])
+
+
 def test_inspect_rounds_for_people() -> None:
     assert [_bytes(n) for n in (1023, 1024, 5 << 20, 3 << 30)] == ["1023 B", "1.0 KiB", "5.0 MiB", "3.00 GiB"]
     assert [_count(n) for n in (999, 1000, 2_500_000, 7 * 10**9)] == ["999", "1.00 K", "2.50 M", "7.00 B"]
@@ -371,6 +388,14 @@ def test_inspect_shows_tensors_and_memory(model: str) -> None:
     short = run("inspect", model, "--no-tensors").stdout
     assert "layers.1" not in short
     assert "together" in short
+
+
+def test_inspect_knows_that_windows_need_no_whole_context(tmp_path: Path) -> None:
+    """Each sequence keeps its window of 19 positions, in 3 blocks at most, beside what a step of 512 tokens adds."""
+    path = save("gpt-oss", tmp_path).path
+    memory = json.loads(run("inspect", str(path), "--json", "--ctx", "4096", "--slots", "2").stdout)["memory"]
+    block = CpuOps(1).kv_block_bytes(2, 32, "f16")
+    assert memory["kv_bytes"] == block * 2 * (2 * 256 + 2 * 3 + 32)  # two layers of each kind
 
 
 @pytest.mark.parametrize("name", ["int8", "q8_0", "q4_0", "mxfp4"])

@@ -39,6 +39,7 @@ class FakeHub:
         self.ignores_ranges = False
         self.spoiled = False  # other bytes than those that were promised
         self.is_down = False
+        self.page: bytes | None = None  # what is answered to everything, as some networks do
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
@@ -84,6 +85,8 @@ def _handler(hub: FakeHub) -> type[BaseHTTPRequestHandler]:
             hub.asked.append(Asked(self.command, self.path, self.headers.get("range"), token))
             if hub.is_down:
                 self.say(503, {})
+            elif hub.page is not None:
+                self.say(200, {}, hub.page, is_head)
             elif match := re.fullmatch(r"/api/models/([^/]+/[^/]+)(?:/revision/\w+)?", path):
                 self.tell_repo(match[1], token)
             elif match := re.fullmatch(r"/([^/]+/[^/]+)/resolve/(\w+)/(.+)", path):

@@ -220,11 +220,21 @@ def test_what_is_there_is_not_downloaded_again(machine: Machine, hub: FakeHub, f
     assert blobs == [len(files["tiny-F32.gguf"]) + 1]
 
 
+def test_what_was_pulled_is_told_whatever_else_is_there(
+    machine: Machine, hub: FakeHub, files: dict[str, bytes]
+) -> None:
+    for label in ("Q4_K_M", "F16", "Q8_0"):  # each the only one of its revision
+        hub.repos[NAME] = {f"tiny-{label}.gguf": files["tiny-F32.gguf"] + label.encode()}
+        assert machine.told("pull", NAME).startswith(f"{NAME}:{label}: ")
+    assert machine.stored() == [f"{NAME}:Q8_0", f"{NAME}:F16", f"{NAME}:Q4_K_M"]
+
+
 def test_a_connection_that_breaks_is_taken_up_again(machine: Machine, hub: FakeHub) -> None:
     hub.repos["mill/big"] = {"big-Q8_0.gguf": BIG}
     hub.cuts = [21 << 20]
-    path = Path(machine.told("pull", "mill/big").split(" at ")[1].strip())
-    assert path.read_bytes() == BIG
+    done = machine.ask("pull", "mill/big")
+    assert Path(done.stdout.split(" at ")[1].strip()).read_bytes() == BIG
+    assert done.stderr.count("Trying to resume") == 1
     ranges = [asked.range for asked in hub.downloads() if asked.path.startswith("/cdn")]
     assert ranges == [None, f"bytes={20 << 20}-"]
 
@@ -262,7 +272,7 @@ def test_a_pull_that_was_ended_goes_on(machine: Machine, hub: FakeHub, end: int,
     _, error = pulling.communicate(timeout=120)
     if end == signal.SIGINT:
         assert "gristmill pull mill/big goes on" in error
-        assert pulling.returncode == 1
+        assert pulling.returncode == 130
     hub.stall_at, hub.ignores_ranges = None, ignores_ranges
     hub.free.set()
     path = Path(machine.told("pull", "mill/big").split(" at ")[1].strip())
@@ -296,6 +306,10 @@ def test_errors_of_the_hub_are_one_line_that_helps(machine: Machine, hub: FakeHu
     assert "answered 503" in machine.refused("pull", NAME)
     error = machine.refused("pull", NAME, HF_ENDPOINT="http://127.0.0.1:1")
     assert "cannot reach http://127.0.0.1:1" in error
+    hub.is_down = False
+    for page in (b"<html>Accept the terms of this network</html>", b"[]", b"{}"):
+        hub.page = page
+        assert f"{hub.url} answers, and not as a hub does" in machine.refused("pull", NAME)
     assert machine.stored() == []
 
 

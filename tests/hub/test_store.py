@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,12 @@ def put(folder: Path, revision: str, name: str, blob: str) -> None:
     link.symlink_to(Path("../../blobs") / blob)
 
 
+def test_several_pulls_end_at_once(folder: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        assert not any(pool.map(lambda _: set_main(REPO, "ccc"), range(500)))
+    assert [path.read_text() for path in (folder / "refs").iterdir()] == ["ccc"]
+
+
 def test_what_main_was_counts_and_then_the_latest(folder: Path) -> None:
     for seconds, revision in enumerate(("aaa", "ccc", "bbb")):
         put(folder, revision, "m-Q8_0.gguf", f"of {revision}")
@@ -51,6 +58,13 @@ def test_the_last_of_its_files_says_when_a_model_came(folder: Path) -> None:
         put(folder, "aaa", part, part)
         os.utime(folder / "blobs" / part, (seconds, seconds))
     assert find(HubName(REPO)).pulled == 2
+
+
+@pytest.mark.parametrize("command", ["inspect", "generate", "tokenize"])
+def test_an_empty_name_is_no_model(command: str) -> None:
+    result = CliRunner().invoke(main, [command, "-m", ""], input="a")
+    assert result.exit_code == 1
+    assert "the name of the model is empty" in result.stderr
 
 
 def test_sizes_for_people() -> None:

@@ -72,11 +72,14 @@ def test_a_path_is_no_name(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("Q4_0/model.gguf", "Q4_0"),
         ("model-Q4_0_4_8.gguf", "Q4_0_4_8"),
         ("model-qat-q4_0-unquantized-BF16.gguf", "BF16"),
+        ("model-Q4_K_M-imatrix.gguf", "Q4_K_M"),
+        ("model-imatrix-IQ4_XS.gguf", "IQ4_XS"),
         ("my-model.gguf", "my-model"),
     ],
 )
 def test_labels_of_gguf_files(file: str, label: str) -> None:
-    assert variants([file, "README.md", "mmproj-model-f16.gguf", "imatrix_unsloth.gguf"]) == [Variant(label, (file,))]
+    others = ("mmproj-model-f16.gguf", "imatrix_unsloth.gguf", "m.imatrix.gguf", "m-bf16-imatrix.gguf")
+    assert variants([file, "README.md", *others]) == [Variant(label, (file,))]
 
 
 def test_split_files_are_one_model_and_only_when_whole() -> None:

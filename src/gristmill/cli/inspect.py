@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
+import sys
 from collections import Counter
 from typing import Any
 
 import click
 import numpy as np
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from gristmill.cli import options
@@ -17,16 +19,17 @@ from gristmill.formats.checkpoint import Checkpoint
 from gristmill.formats.open import open_checkpoint
 from gristmill.formats.qtypes import QType, quantize_type
 from gristmill.hub.store import locate
-from gristmill.kv.cache import block_bytes
+from gristmill.kv.cache import plan
 from gristmill.llm import pick_context
 from gristmill.models.build import bytes_as_loaded, scale_bytes, stored_bytes
 from gristmill.models.hyperparameters import read_config
 from gristmill.ops.cpu import N_EXACT, CpuOps
-from gristmill.ops.interface import BLOCK_SIZE
 from gristmill.types import ModelConfig
 
 _SHOWN = 200
 """Characters of a value, for a person."""
+_WIDE = 1000
+"""Columns where the output is no terminal: a line for each tensor, whatever its name."""
 
 _EXAMPLES = """
 \b
@@ -64,7 +67,7 @@ def inspect(
     checkpoint = open_checkpoint(locate(named or model))
     report = describe(checkpoint, context, slots, kv_type, target)
     if as_json:
-        click.echo(json.dumps(report, ensure_ascii=False))
+        click.echo(json.dumps(_finite(report), ensure_ascii=False))
     else:
         _print(report, tensors)
 
@@ -98,7 +101,8 @@ def describe(
 
 
 def _memory(config: ModelConfig, weights: int, context: int, slots: int, kv_type: str) -> dict[str, Any]:
-    kv = -(-context // BLOCK_SIZE) * block_bytes(CpuOps(1), config, kv_type) * slots
+    ops = CpuOps(1)
+    kv = plan(ops, config, kv_type, context, slots, ops.step_tokens, sys.maxsize).n_bytes
     return {"context": context, "slots": slots, "weights_bytes": weights, "kv_bytes": kv, "total_bytes": weights + kv}
 
 
@@ -123,16 +127,27 @@ def _plain(value: Any) -> Any:
     return items if len(value) <= 8 else {"length": len(value), "first": items}
 
 
+def _finite(value: Any) -> Any:
+    """The same with texts for numbers that JSON lacks: nan, inf and -inf."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def _print(report: dict[str, Any], with_tensors: bool) -> None:
-    console = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
+    width = None if sys.stdout.isatty() else _WIDE
+    console = Console(highlight=False, soft_wrap=True, markup=False, emoji=False, width=width)
     rest = f"  {report['format']}, {_count(report['parameters'])} parameters"
     console.print(Text.assemble((_safe(report["path"]), "bold"), rest))
-    table = Table("metadata", "", box=None, pad_edge=False)
+    table = Table(Column("metadata", overflow="fold"), Column(overflow="fold"), box=None, pad_edge=False)
     for key, value in report["metadata"].items():
         table.add_row(_safe(key), _safe(value))
     console.print(table)
     if with_tensors and report["tensors"]:
-        table = Table("\ntensor", "\ntype", "\nshape", "\nbytes", box=None, pad_edge=False)
+        heads = (Column(f"\n{head}", overflow="fold") for head in ("tensor", "type", "shape", "bytes"))
+        table = Table(*heads, box=None, pad_edge=False)
         for row in report["tensors"]:
             table.add_row(_safe(row["name"]), row["type"], " x ".join(map(str, row["shape"])), _bytes(row["bytes"]))
         console.print(table)

@@ -20,9 +20,9 @@ Examples:
   gristmill pull Qwen/Qwen3-0.6B
   gristmill generate -m Qwen/Qwen3-0.6B-GGUF:Q8_0 -p "Once upon a time"
 
-Without QUANT: the only .gguf model there is, or Q4_K_M, or Q8_0; safetensors where there is no .gguf. A file's own name
-is a QUANT as well. Models lie where other programs of the hub find them too (HF_HOME); HF_TOKEN opens gated ones,
-HF_ENDPOINT names another hub.
+Without QUANT: the only model there is, or of several .gguf ones Q4_K_M, or Q8_0; of .gguf and safetensors say which. A
+file's own name is a QUANT as well. Models lie where other programs of the hub find them too (HF_HOME); HF_TOKEN opens
+gated ones, HF_ENDPOINT names another hub.
 """
 
 
@@ -38,6 +38,7 @@ def pull(name: str, as_json: bool) -> None:
     asked = parse_name(name)
     from gristmill.hub.pull import pull as download
 
+    _log_once()
     try:
         with progress_bar("downloading") as report:
             stored = download(asked, report) if report is not None else download(asked)
@@ -48,6 +49,14 @@ def pull(name: str, as_json: bool) -> None:
         click.echo(json.dumps(facts(stored)))
     else:
         click.echo(printable(f"{stored.name}: {size(stored.n_bytes)} at {stored.path}"))
+
+
+def _log_once() -> None:
+    """The library writes its warnings itself as well, as they come."""
+    from huggingface_hub.utils import logging
+
+    logging.get_logger().handlers.clear()
+    logging.enable_propagation()
 
 
 def facts(stored: Stored) -> dict[str, Any]:

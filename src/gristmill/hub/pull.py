@@ -11,12 +11,13 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from json import JSONDecodeError
 from pathlib import Path
 from typing import Any, Final, cast
 
 from gristmill.hub.names import HubError, HubName
-from gristmill.hub.store import Stored, find, repo_folder, set_main, store_folder
-from gristmill.hub.variants import choose, variants
+from gristmill.hub.store import Stored, repo_folder, set_main, store_folder
+from gristmill.hub.variants import Variant, choose, variants
 
 Report = Callable[[int, int], None]
 """Called with (bytes that are there, bytes in all)."""
@@ -45,7 +46,7 @@ def pull(name: HubName, report: Report = lambda done, total: None) -> Stored:
     Raises HubError, and OSError of the disk; what has come stays, and the next pull goes on from there.
     """
     with _explained(name):
-        files = _list(name)
+        variant, files = _list(name)
         missing = [file for file in files if not file.link.exists()]
         _check_space(name.repo, missing)
         total = sum(file.n_bytes for file in files)
@@ -57,20 +58,25 @@ def pull(name: HubName, report: Report = lambda done, total: None) -> Stored:
             done += file.n_bytes
             report(done, total)
         set_main(name.repo, files[0].revision)
-    return find(name)
+    return Stored(name.repo, repo_folder(name.repo) / "snapshots" / files[0].revision, variant)
 
 
-def _list(name: HubName) -> list[_Remote]:
-    """The files of the model that `name` means."""
+def _list(name: HubName) -> tuple[Variant, list[_Remote]]:
+    """The model that `name` means, and its files."""
     from huggingface_hub import HfApi, constants
 
-    info = HfApi().model_info(name.repo, files_metadata=True)
+    try:
+        info = HfApi().model_info(name.repo, files_metadata=True)
+    except (JSONDecodeError, AttributeError, KeyError, TypeError) as error:  # a page, or JSON of another kind
+        raise HubError(
+            f"{name}: {constants.ENDPOINT} answers, and not as a hub does; check HF_ENDPOINT and the network"
+        ) from error
     siblings = {sibling.rfilename: sibling for sibling in info.siblings or ()}
     chosen = choose(name, variants(siblings), constants.ENDPOINT)
     found = [siblings[path] for path in chosen.files]
     if not info.sha:
         raise HubError(f"{name}: {constants.ENDPOINT} names no revision; check HF_ENDPOINT")
-    return [
+    return chosen, [
         _Remote(name.repo, info.sha, s.rfilename, s.size or 0, s.lfs.sha256 if s.lfs is not None else None)
         for s in found
     ]

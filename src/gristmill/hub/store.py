@@ -5,6 +5,7 @@ Its layout: huggingface.co/docs/huggingface_hub, "Understand caching". Blobs by 
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,8 +66,10 @@ def repo_folder(repo: str) -> Path:
 def locate(model: str | Path) -> Path:
     """The path of what -m names: a path as it is, `org/name:QUANT` from the store. It never asks the network.
 
-    Raises HubError for a name whose model is not in the store.
+    Raises HubError for a name whose model is not in the store, and for an empty one.
     """
+    if model == "":
+        raise HubError("the name of the model is empty, perhaps by a variable that is not set; give a file or a name")
     name = as_name(model)
     return Path(model) if name is None else find(name).path
 
@@ -134,10 +137,10 @@ def remove(stored: Stored) -> int:
 
 
 def set_main(repo: str, revision: str) -> None:
-    """Note, in one step, that the hub's `main` was this revision."""
+    """Note, in one step, that the hub's `main` was this revision. Others may do the same at the same time."""
     main = repo_folder(repo) / "refs" / "main"
     main.parent.mkdir(parents=True, exist_ok=True)
-    new = main.with_name(f"main.{revision}")
+    new = main.with_name(f"main.{os.urandom(8).hex()}")
     new.write_text(revision)
     new.replace(main)
 

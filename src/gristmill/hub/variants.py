@@ -19,7 +19,7 @@ _QUANT = re.compile(
     r"(?:^|[-._/])((?:UD-)?(?:I?Q\d+(?:_[0-9A-Z]+)*|TQ\d_\d|MXFP4(?:_MOE)?|NVFP4|BF16|FP?16|FP?32))(?=[-./]|$)", re.I
 )
 _PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})")
-_NO_MODEL = re.compile(r"mmproj|imatrix", re.I)
+_NO_MODEL = re.compile(r"mmproj|^imatrix", re.I)
 _INDEX: Final = "model.safetensors.index.json"
 _BESIDE: Final = frozenset(
     {
@@ -92,7 +92,7 @@ def _gguf(names: Sequence[str]) -> list[Variant]:
     groups: dict[str, list[str]] = defaultdict(list)
     for name in names:
         path = PurePosixPath(name)
-        if path.suffix.lower() == ".gguf" and not _NO_MODEL.search(path.name):
+        if path.suffix.lower() == ".gguf" and _is_model(path):
             groups[_without_part(str(path.with_suffix("")))].append(name)
     whole = {stem: tuple(files) for stem, files in groups.items() if _is_whole(files)}
     labels = {stem: _label(stem) for stem in whole}
@@ -112,6 +112,12 @@ def _safetensors(names: Sequence[str]) -> Variant | None:
         return None
     beside = [n for n in names if n in _BESIDE or n.endswith((".tiktoken", ".jinja"))]
     return Variant(SAFETENSORS, (*beside, *weights))
+
+
+def _is_model(path: PurePosixPath) -> bool:
+    """An importance matrix is none, but what was quantized by one may say so in its name."""
+    quantized = (quant for quant in _QUANT.findall(path.stem) if not quant.endswith(("16", "32")))
+    return not _NO_MODEL.search(path.name) and ("imatrix" not in path.stem.lower() or any(quantized))
 
 
 def _label(stem: str) -> str:
