@@ -28,6 +28,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from compare_llama_cpp import numbers
 from side_by_side import Part, Row, as_json, compare, run, table
 
 from gristmill.bench.serving.prompts import Span, synthetic
@@ -141,7 +142,7 @@ def compare_offline(job: Job, rounds: int) -> list[Row]:
         def served(seed: int) -> float:
             return float(measure(url, job.load(None, seed))[RATES["tok/s in all"]])
 
-        for seed in (-1, -2):
+        for seed in (rounds, rounds + 1):  # none of those that count
             served(seed)
             speed(seed)
         asked_offline, asked_served = count(), count()  # the same seeds
@@ -188,7 +189,7 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("--llama-bin", type=Path, help="folder of llama.cpp's programs")
     parser.add_argument("--offline", action="store_true", help="compare with LLM.generate instead")
-    parser.add_argument("--clients", default="1,16,64")
+    parser.add_argument("--clients", type=numbers(1), default=(1, 16, 64))
     parser.add_argument("--requests", type=int, default=2, help="for each client; with --offline, in all")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--rounds", type=int, default=3)
@@ -209,9 +210,9 @@ def main() -> None:
         if args.offline:
             rows = compare_offline(job, args.rounds)
         else:
-            for clients in map(int, args.clients.split(",")):
+            for clients in args.clients:
                 rows += compare(parts_of(job, clients), args.rounds)
-    except (RuntimeError, OSError) as error:
+    except (RuntimeError, ValueError, OSError) as error:
         sys.exit(f"compare_llama_server: {error}")
     print(as_json(rows, name.replace("-", "_"), {"model": str(args.model)}) if args.json else table(rows, name))
 

@@ -32,6 +32,7 @@ from gristmill.ops.interface import Begun
 from gristmill.serve.engine_sender import Sender
 from gristmill.types import Batch, Event, Request, TokenEvent
 
+PARTS = ("steps", "prefix", "drafts")
 TEXTS = {
     "in circles": SamplingParams(temperature=0, max_tokens=128, ignore_eos=True),
     "drawn from two": SamplingParams(temperature=100, top_k=2, seed=1, max_tokens=128, ignore_eos=True),
@@ -153,12 +154,14 @@ def drafts(model: str, threads: int, rounds: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
-    parser.add_argument("--parts", default="steps,prefix,drafts")
+    parser.add_argument("--parts", default=",".join(PARTS))
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--sequences", default="1,4,16,64", help="of the steps")
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
     watch, parts = Stopwatch(), args.parts.split(",")
+    if unknown := [name for name in parts if name not in PARTS]:
+        parser.error(f"--parts: {unknown[0]!r} is not one of {', '.join(PARTS)}")
     watch.watch()
     if "steps" in parts:
         steps(args.model, args.threads, watch, [int(n) for n in args.sequences.split(",")], args.rounds)

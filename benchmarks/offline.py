@@ -89,7 +89,7 @@ def main() -> None:
     )
     try:
         rows = compare([part], args.rounds)
-    except (RuntimeError, OSError) as error:
+    except (RuntimeError, ValueError, OSError) as error:
         sys.exit(f"offline: {error}")
     print(as_json(rows, "llama_cpp", {"model": str(args.model)}) if args.json else table(rows, "llama.cpp"))
 

@@ -35,6 +35,7 @@ from gristmill.bench.serving.prompts import Prompt
 
 Row = dict[str, object]
 N_PROMPT = 16
+PARTS = ("stream", "events", "requests", "latency")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +142,7 @@ def measure(client: Client, args: argparse.Namespace) -> list[Row]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("vocabulary", type=Path, help="a GGUF with a vocabulary")
-    parser.add_argument("--parts", default="stream,events,requests,latency")
+    parser.add_argument("--parts", default=",".join(PARTS))
     parser.add_argument("--rates", default="50000,100000", help="tokens a second, with commas between")
     parser.add_argument("--streams", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=3.0, help="about so long each")
@@ -149,6 +150,8 @@ def main() -> None:
     parser.add_argument("--chat", action="store_true", help="chats instead of completions")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
+    if unknown := [name for name in args.parts.split(",") if name not in PARTS]:
+        parser.error(f"--parts: {unknown[0]!r} is not one of {', '.join(PARTS)}")
     here, there = multiprocessing.Pipe()
     context = multiprocessing.get_context("spawn")
     process = context.Process(target=costless.serve, args=(there, args.vocabulary), daemon=True)

@@ -80,7 +80,9 @@ def bench_model(gristmill: Sequence[str], *args: object) -> list[dict[str, Any]]
 
 
 def compare(parts: Iterable[Part], rounds: int) -> list[Row]:
-    """A B A B ..., then medians, one part after the other."""
+    """A B A B ..., then medians, one part after the other. ValueError without any round."""
+    if rounds < 1:
+        raise ValueError(f"--rounds must be at least 1, not {rounds}")
     rows = []
     for part in parts:
         theirs, ours = [], []

@@ -13,7 +13,7 @@ from gristmill import LLM, SamplingParams
 
 
 def main(model: str, file: str) -> None:
-    prompts = [line for line in Path(file).read_text("utf-8").splitlines() if line.strip()]
+    prompts = [line for line in Path(file).read_text("utf-8").split("\n") if line.strip()]
     params = SamplingParams(temperature=0, max_tokens=64)
     with LLM(model, max_sequences=16) as llm:
         for output in llm.generate(prompts, params):

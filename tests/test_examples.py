@@ -57,7 +57,7 @@ def test_each_says_what_it_needs(name: str) -> None:
 
 
 def test_batch_file(model: Path, llm: LLM, tmp_path: Path) -> None:
-    prompts = ["ab", "über", "the sea"]
+    prompts = ["ab", "über", "the\u2028sea"]
     (tmp_path / "prompts.txt").write_text("\n\n".join(prompts), "utf-8")
     found = [json.loads(line) for line in run("batch_file", model, tmp_path / "prompts.txt")]
     assert [each["prompt"] for each in found] == prompts

@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 import small_model
 from engine_models import checkpoint
+from gguf import GGMLQuantizationType as Type
+from oracles.families import save
+from oracles.gguf_files import save_gguf
 
 from gristmill import LLM, SamplingParams
 from gristmill.bench.machine import Machine
-from gristmill.bench.model import Case, ModelBench, Row, _row, main_arithmetic, model_cost, plan
+from gristmill.bench.model import Case, ModelBench, Row, _row, main_arithmetic, model_cost, multiplied, plan
 from gristmill.bench.work import Span, Work, step_work
 from gristmill.formats.open import open_checkpoint
 from gristmill.models.build import build
@@ -73,6 +76,18 @@ def test_the_last_layer_is_counted_for_rows_with_logits(tmp_path: Path) -> None:
         assert step_work(cost, [Span(0, 5)], n_logits).n_operations == expected
 
 
+def test_experts_count_as_often_as_a_token_uses_them(tmp_path: Path) -> None:
+    """One expert has fewer weights than attention here, as in the published gpt-oss; the four of a token have more."""
+    path = tmp_path / "mixed.gguf"
+    save_gguf(save("gpt-oss-wide", tmp_path / "hf"), path, lambda name: Type.MXFP4 if "_exps" in name else Type.F32)
+    decoder = build(open_checkpoint(path), CpuOps(1))
+    layer = decoder.layers[0]
+    attention, expert = (sum(w.rows * w.cols for w in x) for x in ((layer.qkv, layer.o), (layer.gate_up, layer.down)))
+    assert expert < attention < 4 * expert
+    assert main_arithmetic(decoder) == "int8"
+    assert sum(rows * cols for rows, cols in multiplied(decoder)) == len(decoder.layers) * (attention + 4 * expert)
+
+
 def test_a_row_is_the_mean_of_its_repetitions() -> None:
     work = Work(n_bytes=4e9, n_operations=8e9)
     row = _row(Case("tg", 10, 2, 5, 1), [1.0, 2.0], work, read_limit=10.0, peak=12.0)
@@ -80,6 +95,9 @@ def test_a_row_is_the_mean_of_its_repetitions() -> None:
     assert _row(Case("pp", 10, 1, 5, 1), [1.0], work, 10.0, 12.0).stddev == 0
 
 
-def test_too_large_for_the_memory(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"the cache would take .* GB and .* are free"):
+def test_too_large_for_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match=r"the cache would take .* GB and .* of memory may be used"):
         bench(tmp_path, *plan([0], [100], [2**31 - 1], [0], [1]))
+    monkeypatch.setattr("gristmill.llm._free_in_container", lambda: 10_000)
+    with pytest.raises(ValueError, match=r"the cache would take .* GB and 0\.0 GB of memory may be used"):
+        bench(tmp_path, *plan([0], [100], [1], [0], [1]))

@@ -12,8 +12,9 @@ import pytest
 import small_model
 
 from gristmill.bench.serving.load import Outcome, Pace, Run
+from gristmill.bench.serving.picture import draw
 from gristmill.bench.serving.prompts import Prompt, Span, sharegpt, synthetic
-from gristmill.bench.serving.report import detail, summarize, values
+from gristmill.bench.serving.report import METRICS, detail, summarize, values
 from gristmill.tokenizer.files import load_path
 from gristmill.tokenizer.interface import Tokenizer
 
@@ -112,6 +113,15 @@ def test_summary() -> None:
     assert [row["start"] for row in detail(run)] == [0.0, 0.0, 1.0, 0.0]
     assert detail(run)[3]["ttft"] is None
     json.dumps(summary, allow_nan=False)
+
+
+def test_answers_that_are_no_streams_have_an_end_alone(tmp_path: Path) -> None:
+    run = Run([Outcome(0.0, 0.0, 2.0, n_input=5, n_output=4)], 2.0, 0.1)
+    assert (detail(run)[0]["ttft"], detail(run)[0]["e2el"]) == (None, 2.0)
+    assert [values(run.outcomes, metric) for metric in METRICS] == [[], [], [], [2.0]]
+    pytest.importorskip("matplotlib", reason="the picture needs matplotlib")
+    draw(tmp_path / "a.png", run, "a title")
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_summary_of_failures_alone() -> None:

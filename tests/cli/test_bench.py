@@ -60,6 +60,13 @@ def test_model_table_and_environment(model: str) -> None:
     assert done.stdout.splitlines()[1].split()[:4] == ["tg2", "2", "5", "1"]
 
 
+def test_a_narrow_terminal_has_all_figures(model: str) -> None:
+    done = run("model", "-m", model, "-p", "0", "-n", "2", "-b", "2", "-t", "1", "-r", "1", env={"COLUMNS": "40"})
+    (row,) = done.stdout.splitlines()[1:]
+    assert row.split()[0] == "tg2"
+    assert "…" not in row
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import threading
@@ -30,7 +31,8 @@ def test_a_server_of_its_own(model: str, tmp_path: Path) -> None:
     args = ["-m", model, "--threads", "1", "--num-prompts", "8", "--input-len", "5:9", "--output-len", "3:6"]
     files = ["--output-json", str(tmp_path / "all.json"), "--plot", str(tmp_path / "latency.png")]
     limits = ["--max-concurrency", "2", "--goodput", "ttft:60000,tpot:60000"]
-    done = run(*args, *files, *limits, "--json", env={"http_proxy": "http://127.0.0.1:9", "no_proxy": ""})
+    env = {"http_proxy": "http://127.0.0.1:9", "no_proxy": "", "GRISTMILL_UDS": str(tmp_path / "elsewhere")}
+    done = run(*args, *files, *limits, "--json", env=env)
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
     assert (summary["completed"], summary["failed"], summary["errors"]) == (8, 0, {})
@@ -48,6 +50,15 @@ def test_a_server_of_its_own(model: str, tmp_path: Path) -> None:
     assert written == summary
     assert sum(request["output_tokens"] for request in requests) == summary["total_output_tokens"]
     assert (tmp_path / "latency.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_comes_before_is_no_longer_than_what_counts(model: str, tmp_path: Path) -> None:
+    """A context that holds the conversations is enough."""
+    dataset, turns = tmp_path / "short.json", [{"value": "a sea of grain"}, {"value": "it was"}]
+    dataset.write_text(json.dumps([{"conversations": turns}]))
+    done = run("-m", model, "--threads", "1", "--ctx", "32", "--num-prompts", "1", "--dataset", str(dataset), "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["completed"] == 1
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -82,6 +93,7 @@ class Handler(BaseHTTPRequestHandler):
 def theirs() -> Iterator[str]:
     Handler.n_asked, Handler.asked = 0, []
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.socket.listen(256)  # at once
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}"
@@ -91,17 +103,20 @@ def theirs() -> Iterator[str]:
 
 def test_failures_are_counted_and_named(theirs: str) -> None:
     args = ["--base-url", theirs, "--backend", "openai-chat", "--num-prompts", "9", "--max-concurrency", "1"]
-    done = run(*args, "--input-len", "4", "--extra-body", '{"top_k": 3}', "--request-rate", "200")
+    more = json.dumps({"top_k": 3, "stream_options": {"include_usage": False}})
+    many = ",".join(map(str, range(0, 101, 5)))
+    done = run(*args, "--input-len", "4", "--extra-body", more, "--request-rate", "200", "--metric-percentiles", many)
     assert done.returncode == 0, done.stderr
     table = {" ".join(words[:-1]): words[-1] for line in done.stdout.splitlines() if (words := line.split())}
     assert (table["requests answered"], table["requests failed"]) == ("4", "5")
     assert "failed 5 times: HTTP 503: come [again]\\x1b[2J" in done.stdout
     assert "the server does not count tokens" in done.stdout
     assert table["tokens in, out 16,"] == "12"
+    assert next(line for line in done.stdout.splitlines() if line.startswith("Time to first token")).count(".") == 22
     first = Handler.asked[1]
     assert first["path"] == "/v1/chat/completions"
     assert (first["model"], first["max_tokens"], first["top_k"], first["ignore_eos"]) == ("theirs", 128, 3, True)
-    assert first["stream_options"] == {"include_usage": True}
+    assert first["stream_options"] == {"include_usage": False}
     assert len(first["messages"][0]["content"].split()) == 4
 
 
@@ -113,6 +128,17 @@ def test_nothing_answered_is_a_failure(theirs: str) -> None:
     assert json.loads(done.stdout)["errors"] == {"HTTP 503: come [again]\x1b[2J": 1} | {
         name: 1 for name in json.loads(done.stdout)["errors"] if "is no JSON object" in name
     }
+
+
+def test_more_connections_than_a_shell_lets_files_be_open(theirs: str) -> None:
+    """And than the system does, where it cannot be helped: those requests fail, the others count."""
+    args = ["--base-url", theirs, "--model", "x", "--num-warmups", "0", "--num-prompts", "200", "--json"]
+    command = shlex.join([sys.executable, "-m", "gristmill", "bench", "serve", *args])
+    for limit, problems in (("-Sn 100", 1), ("-n 100", 2)):
+        done = subprocess.run(f"ulimit {limit}; exec {command}", shell=True, capture_output=True, text=True)
+        summary = json.loads(done.stdout)
+        assert (summary["completed"] > 0, summary["completed"] + summary["failed"]) == (True, 200)
+        assert len(summary["errors"]) == problems
 
 
 @pytest.mark.parametrize(
@@ -128,6 +154,8 @@ def test_nothing_answered_is_a_failure(theirs: str) -> None:
         (["--output-len", "x"], "'x' is neither a length nor two"),
         (["--goodput", "tft:3"], "'tft' is not one of ttft, tpot, e2el"),
         (["--goodput", "ttft:x"], "'ttft:x' is not of the form ttft:MILLISECONDS"),
+        (["--goodput", "ttft:inf"], "'ttft:inf' is not of the form ttft:MILLISECONDS"),
+        (["--base-url", "http://a", "--no-stream", "--goodput", "e2el:9,ttft:3"], "only e2el is known"),
         (["--request-rate", "0"], "'0' is neither a number over 0 nor inf"),
         (["--metric-percentiles", "101"], "101 is not from 0 to 100"),
         (["--extra-body", "[]"], "'[]' is no JSON object"),

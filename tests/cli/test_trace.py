@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -15,6 +17,8 @@ from oracles.families import save
 from gristmill import LLM, SamplingParams
 from gristmill.cli.main import main
 from gristmill.cli.trace_tables import Names
+from gristmill.tracing.picture import _draw_norms
+from gristmill.tracing.view import View
 
 PROMPT = "a sea [of] $x_1$ über\n"
 
@@ -92,6 +96,14 @@ def test_tables_say_what_the_json_says(model: Path) -> None:
     best = int(weights.argmax())
     assert attention[:2] == ["0", str(best)]
     assert float(attention[3].rstrip("%")) == pytest.approx(100 * weights[best], abs=0.6)
+
+
+def test_tokens_are_shown_as_they_are(model: Path) -> None:
+    """Even what a table might take for its own."""
+    printed = run(model, "-p", "\\\\[b]\\").stdout
+    lines = printed.split("\n")
+    assert [line.split()[-1] for line in lines[5:11]] == ["\\", "\\", "[", "b", "]", "\\"]
+    assert any(line.startswith("Layers: token 7 \\  length") for line in lines)
 
 
 def test_one_layer_is_shown_head_by_head(model: Path) -> None:
@@ -184,6 +196,17 @@ def test_timeline(model: Path) -> None:
         assert word in printed, word
 
 
+def test_tables_cut_nothing(model: Path) -> None:
+    """Neither of many requests nor of few columns."""
+    prompts = [part for i in range(40) for part in ("-p", f"number {i}")]
+    printed = run(model, "--timeline", *prompts, "-n", 2).stdout
+    steps = printed.partition("are one row")[2].split()
+    assert (steps.count("request"), steps.count("done")) == (40, 40)
+    narrow = run(model, "-p", "some sea", COLUMNS="20", TERM="xterm").stdout
+    assert "feed-forward" in narrow.split()
+    assert "…" not in printed + narrow
+
+
 def test_pictures(model: Path, gpt_oss: Path, tmp_path: Path) -> None:
     """Of both kinds, with text that a font or TeX would stumble over; a warning would be an error."""
     pytest.importorskip("matplotlib", reason="the pictures need matplotlib")
@@ -201,6 +224,20 @@ def test_pictures(model: Path, gpt_oss: Path, tmp_path: Path) -> None:
         picture = (tmp_path / name).read_bytes()
         assert picture.startswith(b"\x89PNG" if name.endswith("png") else b"<?xml")
         assert len(picture) > 20_000
+
+
+@pytest.mark.parametrize("most", [20, 45, 900, 20_000, 3e6])
+def test_labels_of_norms_stand_apart(most: float) -> None:
+    figure_of = pytest.importorskip("matplotlib.figure", reason="the pictures need matplotlib").Figure
+    figure = figure_of(figsize=(15 / 3.4, 3), layout="constrained")
+    axes, norms = figure.subplots(), np.array([[most, 2, 3], [most, 5, 30]])
+    _draw_norms(axes, cast(View, SimpleNamespace(config=SimpleNamespace(n_layers=2), embedded_norm=1.3, norms=norms)))
+    figure.canvas.draw()
+    labels = [label for label in axes.get_xticklabels(which="both") if label.get_text() and label.get_visible()]
+    boxes = sorted(label.get_window_extent().intervalx.tolist() for label in labels)
+    inside = [(left, right) for left, right in boxes if axes.bbox.x0 <= right and left <= axes.bbox.x1]
+    assert len(inside) >= 3
+    assert all(right < left for (_, right), (left, _) in pairwise(inside))
 
 
 def test_pictures_take_no_text_for_mathematics(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

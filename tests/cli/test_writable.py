@@ -41,6 +41,7 @@ def run(*args: object) -> Result:
         ("train-tokenizer x -o file", "--out file: file is a file; name a folder"),
         ("serve --uds nowhere/s", "--uds nowhere/s: there is no folder nowhere; make it"),
         ("serve --uds file", "--uds file: is there already and no socket; name another place"),
+        (f"serve --uds {'s' * 120}", "has 120 bytes, a socket's path "),
     ],
 )
 def test_it_is_said_before_anything_is_done(

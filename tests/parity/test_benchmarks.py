@@ -14,6 +14,7 @@ import pytest
 
 from gristmill import LLM
 from gristmill.bundled import STORY_MODEL
+from gristmill.serve.server import free_port
 from parity.data import shared_data
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -95,9 +96,13 @@ def test_comparison_of_chosen_parts(programs: Path) -> None:
     rows = json.loads(run("compare_llama_cpp.py", *common, "--parts", "deep", "--depth", 64, "--json"))["rows"]
     assert [row["measure"] for row in rows] == ["prompt at 64 tok/s", "generate at 64 tok/s"]
     assert "2.00x" in run("compare_llama_cpp.py", *common, "--parts", "generate")
-    with pytest.raises(subprocess.CalledProcessError) as failed:
-        run("compare_llama_cpp.py", *common, "--parts", "prompt,speed")
-    assert "'speed' is not one of prompt, generate, batch, deep, start" in failed.value.stderr
+    for args, problem in (
+        (("--parts", "prompt,speed"), "'speed' is not one of prompt, generate, batch, deep, start"),
+        (("--rounds", 0), "compare_llama_cpp: --rounds must be at least 1, not 0"),
+    ):
+        with pytest.raises(subprocess.CalledProcessError) as failed:
+            run("compare_llama_cpp.py", *common, *args)
+        assert problem in failed.value.stderr
 
 
 def test_comparison_with_a_cache_of_q8_0(programs: Path) -> None:
@@ -213,6 +218,20 @@ def test_what_the_server_costs_is_measured_with_a_vocabulary_alone() -> None:
     rows = json.loads(run("serve_overhead.py", vocabulary, "--parts", "events,requests", "--seconds", "0.3", "--json"))
     assert [row["what"] for row in rows] == ["stream, an event a token", "short requests, 32 at once"]
     assert all(value > 0 for row in rows for value in row.values() if not isinstance(value, str))
+
+
+def test_serving_is_compared_with_the_same_requests_in_one_call() -> None:
+    sizes = ("--requests", 2, "--rounds", 2, "--threads", 1, "--port", free_port())
+    (row,) = json.loads(run("compare_llama_server.py", STORY_MODEL, "--offline", *sizes, "--json"))["rows"]
+    assert row["measure"] == "tok/s in all"
+    assert row["better"] == pytest.approx(row["gristmill"] / row["offline"])
+
+
+@pytest.mark.parametrize("script", ["engine_costs.py", "serve_overhead.py"])
+def test_a_part_that_is_none_is_named(script: str) -> None:
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        run(script, STORY_MODEL, "--parts", "speed")
+    assert "--parts: 'speed' is not one of" in failed.value.stderr
 
 
 def test_a_start_is_measured_phase_by_phase() -> None:

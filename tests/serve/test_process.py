@@ -49,6 +49,17 @@ def test_a_signal_lets_answers_finish_and_a_second_does_not(model_path: Path, si
         assert not any(child.is_running() for child in children)
 
 
+@pytest.mark.parametrize("args", [(), ("--in-process",)], ids=["supervised", "in-process"])
+def test_a_server_whose_port_is_taken_does_not_say_that_it_serves(model_path: Path, args: tuple[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        command = [sys.executable, "-m", "gristmill", "serve", "-m", str(model_path), "--port", port, *args]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0
+    assert "address already in use" in done.stderr
+    assert "gristmill serves" not in done.stderr
+
+
 def test_another_event_loop_that_is_installed_changes_nothing(
     model_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,8 +16,8 @@ import pytest
 from served import Running, serving, wait_until
 
 from gristmill import LLM
+from gristmill.cli.open_files import allow_open_files
 from gristmill.serve import slow_clients
-from gristmill.serve.server import allow_open_files
 
 pytestmark = pytest.mark.alone
 

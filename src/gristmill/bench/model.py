@@ -9,9 +9,8 @@ from __future__ import annotations
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,6 +22,7 @@ from gristmill.engine.runner import Runner
 from gristmill.engine.scheduler import Part
 from gristmill.engine.sequence import Sequence as EngineSequence
 from gristmill.kv.cache import KvCache, allocate, block_bytes, windows_of
+from gristmill.llm import spare_memory
 from gristmill.models.decoder import Decoder, Layer
 from gristmill.ops.interface import BLOCK_SIZE, Ops
 from gristmill.types import ModelConfig, SamplingParams
@@ -119,29 +119,31 @@ def model_cost(ops: Ops, decoder: Decoder, kv_type: str) -> ModelCost:
 
 
 def main_arithmetic(decoder: Decoder) -> str:
-    """f32, bf16 or int8: in which most weights are multiplied."""
+    """f32, bf16 or int8: in which most of the weights are multiplied that each token is multiplied with."""
     count: Counter[str] = Counter()
-    for layer in decoder.layers:
-        for linear in (layer.qkv, layer.o, layer.gate_up, layer.down):
-            count[linear.arithmetic] += linear.rows * linear.cols
+    for linear in _used(decoder):
+        count[linear.arithmetic] += linear.rows * linear.cols
     return count.most_common(1)[0][0]
 
 
 def multiplied(decoder: Decoder) -> list[tuple[int, int]]:
-    """(rows, columns) of every matrix that each token is multiplied with; of experts as often as it uses them."""
+    """(rows, columns) of every matrix that each token is multiplied with."""
+    return [(linear.rows, linear.cols) for linear in _used(decoder)]
+
+
+def _used(decoder: Decoder) -> Iterator[Any]:
+    """The layers' linears, those of experts as often as a token uses them."""
     n_active = decoder.config.moe.n_active if decoder.config.moe else 1
-    found = []
     for layer in decoder.layers:
         for linear in (layer.qkv, layer.o, layer.gate_up, layer.down):
-            found += [(linear.rows, linear.cols)] * (n_active if linear.n_matrices > 1 else 1)
-    return found
+            yield from [linear] * (n_active if linear.n_matrices > 1 else 1)
 
 
 class ModelBench:
     """One model, its cache, and the machine it runs on.
 
     ops_of   the backend with so many threads; weights are shared by all of them
-    memory   bytes that the cache may take; None: what this machine has
+    memory   bytes that the cache may take; None: what this machine, or the process's container, has to spare
     The cache is as large as the largest test needs and is filled with one number, so that a depth costs no prompt:
     speed does not depend on values. But which experts sequences share does, so that with experts a depth is computed.
     ValueError for a test that the model's context or this machine's memory is too small for.
@@ -161,7 +163,8 @@ class ModelBench:
         n_blocks = max(case.batch * _blocks(case) for case in cases)
         self._ops = {count: ops_of(count) for count in {case.threads for case in cases}}
         ops = next(iter(self._ops.values()))
-        _check_memory(n_blocks * block_bytes(ops, decoder.config, kv_type), _available() if memory is None else memory)
+        most = spare_memory(0) if memory is None else memory
+        _check_memory(n_blocks * block_bytes(ops, decoder.config, kv_type), most)
         self._decoder = decoder
         self._machine = machine
         self._cost = model_cost(ops, decoder, kv_type)
@@ -307,19 +310,11 @@ def _check_context(case: Case, config: ModelConfig) -> None:
         )
 
 
-def _available() -> int | None:
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
-    except (OSError, StopIteration):
-        return None
-
-
-def _check_memory(n_bytes: int, available: int | None) -> None:
+def _check_memory(n_bytes: int, most: int) -> None:
     """Before the cache is touched: running out of memory later would end the process without a word."""
-    if available is not None and n_bytes > available:
+    if n_bytes > most:
         raise ValueError(
-            f"the cache would take {n_bytes / 1e9:.1f} GB and {available / 1e9:.1f} GB of memory are free;"
+            f"the cache would take {n_bytes / 1e9:.1f} GB and {most / 1e9:.1f} GB of memory may be used;"
             " ask for less depth or a smaller batch"
         )
 

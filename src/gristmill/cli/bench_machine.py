@@ -13,7 +13,7 @@ from rich.table import Table
 
 from gristmill.bench.machine import ARITHMETICS, Limits, Machine
 from gristmill.cli import options
-from gristmill.cli.bench_options import buffer_mb, card_of
+from gristmill.cli.bench_options import buffer_mb, card_of, table_console
 from gristmill.ops.cpu import default_threads
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _measure_card(buffer_mb: int, rounds: int, as_json: bool) -> None:
     table.add_row("cuBLAS bf16, GFLOP/s", f"{found.cublas.best:.0f} ({found.cublas.median:.0f})")
     table.add_row("a kernel in a graph, us", f"({found.in_graph_us:.2f})")
     table.add_row("a kernel launched by torch, us", f"({found.alone_us:.2f})")
-    Console(highlight=False).print(table)
+    table_console().print(table)
 
 
 def _plain_card(limits: CardLimits) -> dict[str, object]:
@@ -104,4 +104,4 @@ def _print(found: list[Limits], buffer_mb: int, rounds: int) -> None:
     for arithmetic in ARITHMETICS:
         rates = [x.peaks[arithmetic] for x in found]
         table.add_row(_UNITS[arithmetic], *(f"{rate.best:.1f} ({rate.median:.1f})" for rate in rates))
-    Console(highlight=False).print(table)
+    table_console().print(table)

@@ -14,7 +14,7 @@ from rich.table import Table
 from gristmill.bench.machine import Machine
 from gristmill.bench.model import LIMIT_ROUNDS, Case, ModelBench, Row, main_arithmetic, multiplied, plan
 from gristmill.cli import options
-from gristmill.cli.bench_options import Numbers, buffer_mb, card_of
+from gristmill.cli.bench_options import Numbers, buffer_mb, card_of, table_console
 from gristmill.cli.loading import load_decoder
 from gristmill.llm import pick_backend, spare_on_card
 from gristmill.ops.cpu import default_threads
@@ -127,4 +127,4 @@ def _print(rows: list[Row], bandwidth: str, arithmetic: str, caption: str | None
             f"{row.gflop_per_s:.0f}",
             f"{row.share_of_peak:.0%}",
         )
-    Console(highlight=False).print(table)
+    table_console().print(table)

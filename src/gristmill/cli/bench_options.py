@@ -6,11 +6,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
+from rich.console import Console
 
 from gristmill.cli import options
 
 if TYPE_CHECKING:
     from gristmill.bench.card import Card
+
+_WIDE = 1000
+"""Columns: more than any table has."""
 
 
 class Numbers(options.ParamType):
@@ -44,6 +48,11 @@ def card_of(buffer_mb: int, matrices: Sequence[tuple[int, int]] = ()) -> Card:
     except ModuleNotFoundError as error:
         raise ValueError(f"device cuda needs {error.name}: pip install 'gristmill[cuda]'") from None
     return Card(buffer_mb << 20, matrices)
+
+
+def table_console() -> Console:
+    """For tables on stdout, none of whose figures is cut: a narrow terminal breaks the lines."""
+    return Console(highlight=False, emoji=False, width=_WIDE)
 
 
 buffer_mb = options.option(

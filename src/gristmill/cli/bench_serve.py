@@ -26,6 +26,7 @@ from gristmill.cli import options
 from gristmill.cli.bench_serve_options import Bounds, FiniteRange, JsonObject, Percentiles, Rate, SpanType
 from gristmill.cli.bench_serve_own import own_server
 from gristmill.cli.bench_serve_table import print_summary
+from gristmill.cli.open_files import allow_open_files
 from gristmill.cli.writable import check_file
 from gristmill.printable import printable
 from gristmill.serve.giving_way import giving_way
@@ -42,6 +43,8 @@ Examples:
 
 _OWN = ("slots", "context", "threads", "kv_type", "quantize", "device")
 _WARMUP_SEED = 1 << 32
+_WARMUP_TOKENS = 8
+_OTHER_FILES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,14 +147,17 @@ def serve(
         raise click.UsageError("give --base-url of a server, or -m FILE to start one")
     if base_url is not None:
         options.refuse_given(_OWN, "is for a server that is started here, not for --base-url")
+    if not stream and goodput is not None and goodput.keys() - {"e2el"}:
+        raise click.UsageError("--goodput: of answers that are no streams only e2el is known")
     asked = _Asked(num_prompts, dataset, input_len, output_len, seed)
     vocabulary = _vocabulary(model if base_url is None else None, tokenizer)
     prompts = _prompts(asked, vocabulary, as_ids=backend == "openai")
-    warmups = synthetic(num_warmups, input_len, Span(8, 8), seed + _WARMUP_SEED, vocabulary, backend == "openai")
+    warmups = _warmups(num_warmups, asked, prompts, vocabulary, as_ids=backend == "openai")
     pace = Pace(request_rate, burstiness, max_concurrency, seed, request_timeout)
     ends_early = dataset is not None if ignore_eos is None else not ignore_eos
     fields = {"temperature": temperature, **({} if ends_early else {"ignore_eos": True}), **extra_body}
     own = _serve_args(model or "", slots, tokenizer, context, threads, kv_type, quantize, device)
+    allow_open_files(min(num_prompts, max_concurrency or num_prompts) + num_warmups + _OTHER_FILES)
     with own_server(own) if base_url is None else nullcontext(base_url) as url:
         name = model if base_url is not None else None
         target = _target(url, name, api_key, backend == "openai-chat", endpoint, fields, stream)
@@ -195,6 +201,14 @@ def _prompts(asked: _Asked, vocabulary: Tokenizer | None, as_ids: bool) -> list[
         return sharegpt(asked.dataset, asked.num_prompts, asked.output_len, asked.seed, vocabulary)
     lengths = asked.output_len or Span(128, 128)
     return synthetic(asked.num_prompts, asked.input_len, lengths, asked.seed, vocabulary, as_ids)
+
+
+def _warmups(n: int, asked: _Asked, prompts: list[Prompt], vocabulary: Tokenizer | None, as_ids: bool) -> list[Prompt]:
+    """Random prompts and short answers, no longer than those that count: a context that holds these holds them."""
+    shortest = min(prompt.n_input for prompt in prompts)
+    lengths = asked.input_len if asked.dataset is None else Span(shortest, shortest)
+    n_output = min(_WARMUP_TOKENS, *(prompt.n_output for prompt in prompts))
+    return synthetic(n, lengths, Span(n_output, n_output), asked.seed + _WARMUP_SEED, vocabulary, as_ids)
 
 
 def _vocabulary(model: str | None, tokenizer: str | None) -> Tokenizer | None:
@@ -244,7 +258,7 @@ def _warm_up(target: Target, prompts: list[Prompt]) -> None:
 @contextmanager
 def _shown(n: int) -> Iterator[Callable[[Outcome], None]]:
     """How far it is, on stderr: a bar where someone is watching, some lines otherwise."""
-    console, n_done, n_failed = Console(stderr=True, highlight=False), 0, 0
+    console, n_done, n_failed = Console(stderr=True, highlight=False, emoji=False), 0, 0
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal, refresh_per_second=2)
     with bar:

@@ -75,7 +75,7 @@ class Bounds(options.ParamType):
                 bounds[metric] = float(bound)
             except ValueError:
                 bounds[metric] = math.nan
-            if not bounds[metric] >= 0:
+            if not 0 <= bounds[metric] < math.inf:
                 self.fail(f"{part!r} is not of the form {metric}:MILLISECONDS", param, ctx)
         if not bounds:
             self.fail("give at least one bound, ttft:1000 say", param, ctx)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -22,8 +23,9 @@ def own_server(args: Sequence[str]) -> Iterator[str]:
     port = _free_port()
     url = f"http://127.0.0.1:{port}"
     command = [sys.executable, "-m", "gristmill", "serve", *args, "--host", "127.0.0.1", "--port", str(port)]
+    env = {name: value for name, value in os.environ.items() if name != "GRISTMILL_UDS"}  # it would listen there
     with tempfile.TemporaryFile() as said:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=env)
         try:
             _wait(process, url, said)
             yield url

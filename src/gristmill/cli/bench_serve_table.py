@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from gristmill.bench.serving.report import METRICS, TITLES
+from gristmill.cli.bench_options import table_console
 from gristmill.printable import printable
 
 _BUSY = 0.85
 
 
 def print_summary(summary: dict[str, Any], percentiles: tuple[float, ...]) -> None:
-    console = Console(highlight=False, emoji=False)
+    console = table_console()
     console.print(_totals(summary))
     if summary["completed"]:
         console.print(_latencies(summary, percentiles))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ import click
 
 from gristmill.cli import options
 from gristmill.cli.loading import load, loading_bars
+from gristmill.cli.open_files import allow_open_files
 from gristmill.cli.writable import check_socket
 
 if TYPE_CHECKING:
@@ -88,7 +90,7 @@ def serve(
     gpu_memory_fraction: float,
     generation_config: str,
 ) -> None:
-    """Answer OpenAI's API over HTTP.
+    """Answer OpenAI's and Anthropic's API over HTTP.
 
     The model is loaded and run by a process of its own, which is started again when it dies.
     """
@@ -109,9 +111,9 @@ def serve(
     check_host = bool(allowed_host) or (listen.is_loopback and uds is None)
     try:
         access = Access(keys, check_host, cors_origin, allowed_host)
+        settings = Settings(served_model_name, max_queue, access, recommended=generation_config == "auto")
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    settings = Settings(served_model_name, max_queue, access, recommended=generation_config == "auto")
     if not in_process:
         text = TextAlone(model, max_context=context, tokenizer=tokenizer, chat_template=chat_template)
         engine = EngineOptions(
@@ -140,9 +142,7 @@ def serve(
         gpu_memory_fraction=gpu_memory_fraction,
     )
     with llm:
-        app = create_app(llm, settings)
-        _say_ready(llm, settings, listen)
-        _run(app, listen)
+        _run(create_app(llm, settings), listen, lambda: _say_ready(llm, settings, listen))
 
 
 def _serve_supervised(model: Model, engine: EngineOptions, settings: Settings, listen: Listen) -> None:
@@ -167,12 +167,12 @@ def _say_ready(model: Model, settings: Settings, listen: Listen) -> None:
     click.echo(f"gristmill serves {name} at {listen.url} (API: {listen.url}/docs)", err=True)
 
 
-def _run(app: FastAPI, listen: Listen) -> None:
+def _run(app: FastAPI, listen: Listen, on_listening: Callable[[], None] = lambda: None) -> None:
     """ClickException where the server ended by itself."""
-    from gristmill.serve.server import Server, allow_open_files
+    from gristmill.serve.server import Server
 
     allow_open_files(listen.max_connections + _OTHER_FILES)
-    server = Server(app, listen)
+    server = Server(app, listen, on_listening)
     server.run()
     if server.failure is not None:
         raise click.ClickException(server.failure)

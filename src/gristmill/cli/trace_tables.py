@@ -9,9 +9,10 @@ from itertools import groupby
 from typing import Any
 
 import numpy as np
+from rich.cells import cell_len
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from gristmill.tokenizer.interface import Tokenizer
 from gristmill.tracing.timeline import ANSWER, WAITING, Share, Step, Timeline
@@ -94,23 +95,23 @@ def view_report(view: View, names: Names) -> dict[str, Any]:
 def print_view(view: View, names: Names, n_top: int) -> None:
     console = _console()
     _heading(console, "Tokens", f"the prompt's {view.trace.n_prompt}, then what the model chose; > is looked at")
-    console.print(_tokens(view, names))
+    _show(console, _tokens(view, names))
     looked_at = f"token {view.position} {names(view.trace.ids[view.position])}"
     _heading(console, f"Layers: {looked_at}", "length of its residual stream, and of what each layer added to it")
-    console.print(_layers(view))
+    _show(console, _layers(view))
     of = f"layer {view.layer}, head by head" if view.layer is not None else "layer by layer"
     _heading(console, f"Attention: {looked_at}, {of}", "tokens it took most from: position, text, share")
-    console.print(_attention(view, names, n_top))
+    _show(console, _attention(view, names, n_top))
     _heading(console, f"Logit lens: {looked_at}", "what would come next if the model ended there")
-    console.print(_lens(view, names))
+    _show(console, _lens(view, names))
 
 
 def _tokens(view: View, names: Names) -> Table:
     table = _table("", "position", "id", "text")
     trace = view.trace
     for i, token_id in enumerate(trace.ids):
-        table.add_row(">" if i == view.position else "", str(i), str(token_id), escape(names(token_id)))
-    table.add_row("", "next", str(trace.next_id), escape(names(trace.next_id)))
+        table.add_row(">" if i == view.position else "", str(i), str(token_id), names(token_id))
+    table.add_row("", "next", str(trace.next_id), names(trace.next_id))
     return table
 
 
@@ -134,7 +135,7 @@ def _attention(view: View, names: Names, n_top: int) -> Table:
         label = ("mean" if row.head is None else str(row.head)) if by_head else str(row.layer)
         cells = [label, *([str(windows[row.layer] or "")] if any(windows) else [])]
         cells += [_share(row.sink) if row.sink is not None else ""] if with_sinks else []
-        table.add_row(*cells, *(escape(cell) for cell in _attended(view, row, names, n_top)))
+        table.add_row(*cells, *_attended(view, row, names, n_top))
     return table
 
 
@@ -147,11 +148,11 @@ def _attended(view: View, row: Row, names: Names, n_top: int) -> Iterator[str]:
 def _lens(view: View, names: Names) -> Table:
     lens, successor = view.lens, view.trace.successor(view.position)
     n_top = lens.top_ids.shape[1]
-    table = _table("after", *(str(i + 1) for i in range(n_top)), f"rank of {escape(names(successor))}")
+    table = _table("after", *(str(i + 1) for i in range(n_top)), f"rank of {names(successor)}")
     for i, (ids, probabilities) in enumerate(zip(lens.top_ids.tolist(), lens.probabilities.tolist(), strict=True)):
         cells = (f"{names(token_id)} {_share(p)}" for token_id, p in zip(ids, probabilities, strict=True))
         rank = f"{lens.ranks[i]}, {_share(lens.next_probabilities[i])}"
-        table.add_row("embedding" if i == 0 else str(i - 1), *map(escape, cells), rank)
+        table.add_row("embedding" if i == 0 else str(i - 1), *cells, rank)
     return table
 
 
@@ -186,7 +187,7 @@ def print_timeline(timeline: Timeline, names: Names) -> None:
     table = _table("request", "prompt", "answer", "answer's text")
     for i, (prompt, answer) in enumerate(zip(timeline.prompts, timeline.answers, strict=True)):
         text = "".join(map(names, answer)) if _joined(answer, names) is not None else " ".join(map(str, answer))
-        table.add_row(str(i), str(len(prompt)), str(len(answer)), escape(text))
+        table.add_row(str(i), str(len(prompt)), str(len(answer)), text)
     console.print(table)
     _heading(console, "Steps", "positions that each request computes in a step; steps that go on alike are one row")
     requests = (f"request {i}" for i in range(len(timeline.prompts)))
@@ -201,7 +202,7 @@ def print_timeline(timeline: Timeline, names: Names) -> None:
         ms = f"{sum(s.ms for s in steps) / len(steps):.2f}{each}"
         numbers = f"{first}" if first == last else f"{first}-{last}"
         table.add_row(numbers, ms, f"{step.n_tokens}{each}", f"{step.blocks_used}/{timeline.n_blocks}", *cells)
-    console.print(table)
+    _show(console, table)
 
 
 def _folded(steps: tuple[Step, ...]) -> Iterator[tuple[int, list[Step]]]:
@@ -233,17 +234,26 @@ def _share(p: float) -> str:
 
 
 def _console() -> Console:
-    return Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else _WIDE)
+    return Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else _WIDE)
 
 
 def _heading(console: Console, title: str, note: str) -> None:
-    console.print(f"\n[bold]{escape(title)}[/bold]  [dim]{escape(note)}[/dim]")
+    console.print(Text.assemble("\n", (title, "bold"), "  ", (note, "dim")))
+
+
+def _show(console: Console, table: Table) -> None:
+    """No word is broken: where they have no room side by side, the terminal breaks the lines."""
+    for column in table.columns:
+        words = (word for cell in (column.header, *column.cells) for word in str(cell).split())
+        column.min_width = max(map(cell_len, words), default=None)
+    console.print(table, crop=False)
 
 
 def _table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for i, column in enumerate(columns):
-        table.add_column(column, justify="right" if column in ("position", "id", "residual", "attention") else "left")
+        is_number = column in ("position", "id", "residual", "attention")
+        table.add_column(column, justify="right" if is_number else "left", overflow="fold")
         if i == 0:
             table.columns[0].no_wrap = True
     return table

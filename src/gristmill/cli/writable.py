@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import click
+
+_MOST_SOCKET_BYTES = 107 if sys.platform == "linux" else 103  # of sun_path, which a zero ends
 
 
 def check_file(flag: str, path: Path) -> None:
@@ -19,6 +22,9 @@ def check_file(flag: str, path: Path) -> None:
 
 def check_socket(flag: str, path: Path) -> None:
     """The same of a Unix socket, which takes the place of another one."""
+    n_bytes = len(os.fsencode(path))
+    if n_bytes > _MOST_SOCKET_BYTES:
+        raise click.UsageError(f"{flag} {path}: has {n_bytes} bytes, a socket's path {_MOST_SOCKET_BYTES} at most")
     check_file(flag, path)
     if path.exists() and not path.is_socket():
         raise click.UsageError(f"{flag} {path}: is there already and no socket; name another place")

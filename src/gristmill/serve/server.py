@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import resource
 import socket
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from types import FrameType
@@ -58,10 +58,11 @@ class Server(uvicorn.Server):
     """The first SIGTERM or SIGINT refuses new work and ends when no answer is open or drain_s are over, the second ends
     at once. Answers that are not complete then end with an error.
 
-    failure  why it ended where nobody asked it to: the engine is gone for good
+    on_listening  called when it does
+    failure       why it ended where nobody asked it to: the engine is gone for good
     """
 
-    def __init__(self, app: FastAPI, listen: Listen) -> None:
+    def __init__(self, app: FastAPI, listen: Listen, on_listening: Callable[[], None] = lambda: None) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stirred = asyncio.Event()
         super().__init__(
@@ -86,6 +87,7 @@ class Server(uvicorn.Server):
         self._host.crowded = lambda: len(self.server_state.connections) > listen.max_connections
         self._drain_s = listen.drain_s
         self._deadline: float | None = None
+        self._on_listening = on_listening
         self._slow = SlowClients(listen.request_s, listen.stall_s)
         self.failure: str | None = None
 
@@ -115,6 +117,7 @@ class Server(uvicorn.Server):
     async def main_loop(self) -> None:
         """uvicorn's wakes ten times a second, which an engine beside it pays for: half a percent of two cores."""
         self._loop = asyncio.get_running_loop()
+        self._on_listening()
         while not await self.on_tick(0):
             is_quiet = self._host.service.health.status == "ok" and not self._host.draining
             with suppress(TimeoutError):
@@ -136,14 +139,6 @@ class Server(uvicorn.Server):
     def _stir(self) -> None:
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._stirred.set)
-
-
-def allow_open_files(n: int) -> None:
-    """For this process, as far as the system lets it: a common default is 1,024, which connections alone may need."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = n if hard == resource.RLIM_INFINITY else min(n, hard)
-    if soft != resource.RLIM_INFINITY and soft < most:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def free_port() -> int:

@@ -98,14 +98,21 @@ def _draw_lens(axes: Axes, view: View, lenses: Sequence[Lens], names: Name) -> N
 
 
 def _draw_norms(axes: Axes, view: View) -> None:
+    from matplotlib.ticker import LogLocator, NullFormatter
+
     layers = np.arange(1, view.config.n_layers + 1)
     residual = [view.embedded_norm, *view.norms[:, 0]]
     axes.plot(residual, np.arange(len(residual)), color=_INK, marker="o", markersize=4, label="residual")
     axes.plot(view.norms[:, 1], layers, color=_BLUE, marker="s", markersize=4, linestyle="--", label="attention")
     axes.plot(view.norms[:, 2], layers, color=_RED, marker="^", markersize=5, linestyle=":", label="feed-forward")
     shown = np.concatenate([residual, view.norms[:, 1:].reshape(-1)])
-    if shown.max() > 30 * max(shown.min(), 1e-30):
+    spread = shown.max() / max(shown.min(), 1e-30)
+    if spread > 30:
         axes.set_xscale("log")
+        if spread < 1000:  # matplotlib's own labels of so few decades overlap
+            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.xaxis.set_major_formatter("{x:g}")
+            axes.xaxis.set_minor_formatter(NullFormatter())
     else:
         axes.set_xlim(left=0)
     axes.set_ylim(-0.5, view.config.n_layers + 0.5)

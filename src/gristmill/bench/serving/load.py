@@ -20,7 +20,7 @@ from gristmill.bench.serving.prompts import Prompt
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What is asked of whom. body: fields of every request beside prompt and lengths."""
+    """What is asked of whom. body: fields of every request beside prompt and lengths, or in their place."""
 
     address: Address
     path: str
@@ -30,7 +30,7 @@ class Target:
     stream: bool = True
 
     def request(self, prompt: Prompt) -> bytes:
-        asked: dict[str, Any] = {**self.body, "max_tokens": prompt.n_output}
+        asked: dict[str, Any] = {"max_tokens": prompt.n_output}
         if self.chat:
             asked["messages"] = [{"role": "user", "content": prompt.content}]
         else:
@@ -38,7 +38,7 @@ class Target:
         if self.stream:
             asked |= {"stream": True, "stream_options": {"include_usage": True}}
         headers = {"Content-Type": "application/json", **self.headers}
-        return encode_request(self.address, "POST", self.path, headers, json.dumps(asked).encode())
+        return encode_request(self.address, "POST", self.path, headers, json.dumps({**asked, **self.body}).encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Outcome:
     """What came of one request. Times in seconds of one clock.
 
     started  when it was sent; arrived: when it was due, earlier where max_concurrency made it wait
-    times    when text came
+    times    when text came; none of an answer that was asked for as a whole
     n_input, n_output  tokens as the server counts them, or else as the client does: `counted` says which
     error    why there is no answer; the other fields then mean nothing
     """
@@ -82,8 +82,8 @@ class Outcome:
     error: str | None = None
 
     @property
-    def first_token_s(self) -> float:
-        return self.times[0] - self.started
+    def first_token_s(self) -> float | None:
+        return self.times[0] - self.started if self.times else None
 
     @property
     def whole_s(self) -> float:
@@ -92,7 +92,7 @@ class Outcome:
     @property
     def each_token_s(self) -> float | None:
         """Mean time of a token after the first; None where there is none."""
-        return (self.ended - self.times[0]) / (self.n_output - 1) if self.n_output > 1 else None
+        return (self.ended - self.times[0]) / (self.n_output - 1) if self.times and self.n_output > 1 else None
 
     @property
     def between_s(self) -> list[float]:
@@ -157,4 +157,5 @@ async def _ask(pool: Pool, request: bytes, prompt: Prompt, stream: bool, arrived
     counted = answer.n_output is not None
     n_input = prompt.n_input if answer.n_input is None else answer.n_input
     n_output = len(answer.times) if answer.n_output is None else answer.n_output
-    return Outcome(arrived, started, ended, tuple(answer.times), n_input, n_output, counted)
+    times = tuple(answer.times) if stream else ()
+    return Outcome(arrived, started, ended, times, n_input, n_output, counted)

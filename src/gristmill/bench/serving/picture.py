@@ -31,12 +31,15 @@ def draw(path: Path, run: Run, title: str) -> None:
     good = [outcome for outcome in run.outcomes if outcome.error is None]
     if not good:
         raise ValueError(f"{path}: no request was answered, so there is nothing to draw")
-    figure = Figure(figsize=(10, 4.2), layout="constrained")
+    pairs = (("ttft", "e2el"), ("tpot", "itl"))
+    found = [{metric: values(good, metric) for metric in pair} for pair in pairs]
+    found = [curves for curves in found if any(curves.values())]  # answers of one token have nothing between tokens
+    figure = Figure(figsize=(5 * len(found), 4.2), layout="constrained")
     FigureCanvasAgg(figure)
     figure.suptitle(title)
-    for axes, metrics in zip(figure.subplots(1, 2), (("ttft", "e2el"), ("tpot", "itl")), strict=True):
-        for metric in metrics:
-            _curve(axes, [1000 * value for value in values(good, metric)], metric)
+    for axes, curves in zip(figure.subplots(1, len(found), squeeze=False)[0], found, strict=True):
+        for metric, seconds in curves.items():
+            _curve(axes, [1000 * value for value in seconds], metric)
         axes.set_xlabel("milliseconds")
         axes.set_ylabel("share below")
         axes.set_ylim(0, 1.02)
