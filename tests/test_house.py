@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from processor_time import slowness
 
+import gristmill
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "gristmill"
 
@@ -65,6 +67,10 @@ def test_import_is_light() -> None:
     times, heavy = zip(*(run.stdout.strip().split(" ", 1) for run in runs), strict=True)
     assert set(heavy) == {"[]"}
     assert min(map(float, times)) < 0.15 * slowness()
+
+
+def test_all_that_the_package_has_is_found_by_looking_around() -> None:
+    assert set(gristmill.__all__) <= set(dir(gristmill))
 
 
 def test_a_command_is_light_until_it_loads() -> None:

@@ -257,6 +257,10 @@ def test_other_things_of_a_wrong_type_are_refused(llm: LLM) -> None:
         llm.generate(["a", "b"], GREEDY, priority=[None, 0])  # type: ignore[list-item]
     with pytest.raises(ValueError, match="ids is of type str"):
         llm.score("Once")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="ids is of type NoneType"):
+        llm.score(None)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="ids is of type int"):
+        llm.embed(5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="start must be a position from 0 to 1"):
         llm.logits([1, 2], 0.5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"prompt_ids has 2\.0 among its token ids"):
@@ -273,6 +277,13 @@ def test_chats_and_streams_take_no_other_params_either(path: Path, tmp_path: Pat
             llm.chat({"role": "user", "content": "a"})  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="sampling_params must be SamplingParams, not"):
             next(llm.stream("a", wrong))
+
+
+def test_a_named_chat_template_that_is_none_is_told_at_once(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "blank.jinja").write_text(" \n")
+    for name, told in (("absent.jinja", "no such file"), ("blank.jinja", "is empty")):
+        with pytest.raises(ValueError, match=rf"{name}: {told}; a chat template is a Jinja2 file"):
+            LLM(path, threads=1, chat_template=tmp_path / name)
 
 
 def test_stop_strings_mean_nothing_before_min_tokens(path: Path) -> None:
@@ -334,7 +345,7 @@ def test_a_vocabulary_that_is_larger_than_the_models_is_refused(tmp_path: Path) 
 def test_what_a_model_is_called(tmp_path: Path) -> None:
     (tmp_path / "folder-1.5").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "folder-1.5")
-    names = {"folder-1.5": "folder-1.5", "link": "folder-1.5", "model-1.5.gguf": "model-1.5"}
+    names = {"folder-1.5": "folder-1.5", "link": "folder-1.5", "model-1.5.gguf": "model-1.5", "b\udcfe.bin": "b\ufffd"}
     assert {name: name_of(tmp_path / name, tmp_path / name) for name in names} == names
 
 

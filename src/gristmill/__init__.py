@@ -34,3 +34,8 @@ def __getattr__(name: str) -> Any:
 
         return getattr(outputs, name)
     raise AttributeError(f"module 'gristmill' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """With what is loaded on first use, for those who look around."""
+    return sorted({*globals(), *__all__})

@@ -35,7 +35,7 @@ from gristmill.models.sampling import Advice, Recommended
 from gristmill.ops.cpu import CpuOps
 from gristmill.ops.interface import Ops
 from gristmill.outputs import Piece, RequestOutput, TextReader, Timed
-from gristmill.prompts import Prompt, as_ids, as_prompt, as_prompts
+from gristmill.prompts import Ids, Prompt, as_ids, as_prompt, as_prompts
 from gristmill.tokenizer.chat import ChatTemplate
 from gristmill.tokenizer.interface import Tokenizer
 from gristmill.tokenizer.model_text import ModelText
@@ -400,29 +400,30 @@ class LLM:
         options = (tools, add_generation_prompt, continue_final_message, chat_template_kwargs)
         return list(self.chat_prompt(messages, *options).ids)
 
-    def logits(self, ids: Sequence[int], start: int = 0) -> NDArray[np.float32]:
+    def logits(self, ids: Ids, start: int = 0) -> NDArray[np.float32]:
         """float32 [T - start, vocab_size]: what the model expects after each token from `start` on, given those before.
 
         Only these are computed, and what the cache has of the tokens before `start` is not computed again.
         """
         return self._rows(ids, Wants.LOGITS, start)
 
-    def embed(self, ids: Sequence[int], start: int = 0) -> NDArray[np.float32]:
+    def embed(self, ids: Ids, start: int = 0) -> NDArray[np.float32]:
         """float32 [T - start, d_model]: the last hidden state of each token from `start` on, after the last norm."""
         return self._rows(ids, Wants.HIDDEN, start)
 
-    def score(self, ids: Sequence[int], start: int = 1) -> NDArray[np.float64]:
+    def score(self, ids: Ids, start: int = 1) -> NDArray[np.float64]:
         """float64 [T - start]: log-probability of each token from `start` on (1 or more), given those before it.
 
         The head computes no more than these, and what the cache has of the tokens before is not computed again.
         """
-        _check_start(start, 1, len(ids))
-        events = self._ask(ids, Wants.LOGPROBS, SamplingParams(prompt_logprobs=0), start - 1)
+        given = as_ids(ids, "ids")
+        _check_start(start, 1, len(given))
+        events = self._ask(given, Wants.LOGPROBS, SamplingParams(prompt_logprobs=0), start - 1)
         tokens = [token for event in events if isinstance(event, PromptLogprobs) for token in event.tokens]
         return np.array([token.logprob for token in tokens], np.float64)
 
     def close(self) -> None:
-        """End what runs and free the weights and the cache. Anything but another close fails afterwards."""
+        """End what runs, and free the weights and the cache. What needs them fails afterwards, but another close."""
         engine, self._engine = self._engine, None
         if engine is not None:
             engine.close()
@@ -483,7 +484,7 @@ class LLM:
         answers.all_submitted()
         return answers
 
-    def _ask(self, ids: Sequence[int], wants: Wants, params: SamplingParams, start: int) -> list[Event]:
+    def _ask(self, ids: list[int], wants: Wants, params: SamplingParams, start: int) -> list[Event]:
         """All events of a request that generates nothing."""
         engine, events = self._open(), list[Event]()
         ended = threading.Event()
@@ -494,7 +495,7 @@ class LLM:
                 ended.set()
             return False
 
-        request = Request(tuple(as_ids(ids, "ids")), params, wants=wants, rows_from=start)
+        request = Request(tuple(ids), params, wants=wants, rows_from=start)
         request_id = engine.submit(request, take)
         try:
             ended.wait()
@@ -504,9 +505,10 @@ class LLM:
             raise last.error
         return events
 
-    def _rows(self, ids: Sequence[int], wants: Wants, start: int) -> NDArray[np.float32]:
-        _check_start(start, 0, len(ids))
-        events = self._ask(ids, wants, SamplingParams(), start)
+    def _rows(self, ids: Ids, wants: Wants, start: int) -> NDArray[np.float32]:
+        given = as_ids(ids, "ids")
+        _check_start(start, 0, len(given))
+        events = self._ask(given, wants, SamplingParams(), start)
         return np.concatenate([event.values for event in events if isinstance(event, PromptRows)])
 
 
@@ -569,10 +571,10 @@ def check_vocabulary(tokenizer: str | Path, n_tokens: int, n_rows: int) -> None:
 
 
 def name_of(model: str | Path, path: Path) -> str:
-    """What people call a model: its name on the hub, or its file's without the ending."""
+    """What people call a model: its name on the hub, or its file's without the ending, as text whatever its bytes."""
     if name := as_name(model):
         return str(name)
-    return path.resolve().name if path.is_dir() else path.stem
+    return os.fsencode(path.resolve().name if path.is_dir() else path.stem).decode(errors="replace")
 
 
 def _replay_mode() -> str:

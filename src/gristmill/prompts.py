@@ -6,10 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 _BYTES = bytes | bytearray | memoryview
-Prompt = str | Sequence[int]
-"""Or a one-dimensional array of whole numbers, or vLLM's {"prompt": text} and {"prompt_token_ids": ids}."""
+Ids = Sequence[int] | NDArray[np.integer[Any]]
+Prompt = str | Ids | Mapping[str, Any]
+"""Text, ids (an array of them is one-dimensional), or vLLM's {"prompt": text} and {"prompt_token_ids": ids}."""
 
 
 def as_prompts(given: Prompt | Iterable[Prompt]) -> list[str | list[int]]:

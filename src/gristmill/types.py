@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from numbers import Real
@@ -160,8 +160,8 @@ class SamplingParams:
     seed: int | None = None
     max_tokens: int | None = 16
     min_tokens: int = 0
-    stop: tuple[str, ...] = ()
-    stop_token_ids: tuple[int, ...] = ()
+    stop: str | Sequence[str] = ()
+    stop_token_ids: Sequence[int] = ()
     ignore_eos: bool = False
     logprobs: int | None = None
     prompt_logprobs: int | None = None

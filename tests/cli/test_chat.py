@@ -295,6 +295,12 @@ def test_a_file_that_the_model_has_no_place_for_changes_nothing(model: Path, tmp
     assert done.stdout == "no system message\n"
 
 
+def test_a_conversation_that_is_not_there_is_told_as_by_every_command(model: Path, tmp_path: Path) -> None:
+    done = greedy(model, lines=f"/load {tmp_path / 'absent.json'}\n/save {tmp_path}\n")
+    assert f"Error: {tmp_path / 'absent.json'}: No such file or directory\n" in done.stderr
+    assert f"Error: {tmp_path}: Is a directory\n" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import subprocess
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import pytest
 import small_model
+
+from gristmill import LLM
 
 TEXT = "The sea was calm and the moon was full. " * 2
 
@@ -70,12 +73,14 @@ def test_a_full_stdout_is_named_by_what_writes_last(model: str) -> None:
     assert (done.returncode, done.stderr.strip()) == (1, "Error: stdout: No space left on device")
 
 
-def test_a_reader_that_has_gone_ends_it_without_a_word(model: str) -> None:
+@pytest.mark.parametrize("args", ["generate -p abc -n 9", "inspect", "trace -p abc", "--help", "show --help"])
+def test_a_reader_that_has_gone_ends_it_without_a_word(model: str, args: str) -> None:
     """As a signal would end it."""
     reading, writing = os.pipe()
     os.close(reading)
-    command = [sys.executable, "-m", "gristmill", "generate", "-m", model, "-p", "abc", "-n", "9"]
-    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True)
+    command = [sys.executable, "-m", "gristmill", *args.split()]
+    env = {**os.environ, "GRISTMILL_MODEL": model}
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, env=env)
     os.close(writing)
     assert (done.returncode, done.stderr) == (141, "")
 
@@ -91,6 +96,26 @@ def test_what_could_steer_a_terminal_is_escaped_there_alone(model: str) -> None:
         os.close(terminal)
         os.close(screen)
     assert subprocess.run(command, input=b"30 94 53 77", capture_output=True).stdout == b"\x1b[2J"
+
+
+@pytest.mark.parametrize(("data", "text"), [(b"a\r\nb", "a\r\nb"), (b"a\r\nb\r\n", "a\r\nb"), ("aü\n".encode(), "aü")])
+def test_a_text_on_stdin_is_as_it_stands(model: str, data: bytes, text: str) -> None:
+    """Whatever the locale: with the line ends of other systems, but for the last one."""
+    command = [sys.executable, "-m", "gristmill", "generate", "-m", model, "-n", "1", "--json"]
+    env = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = subprocess.run(command, input=data, capture_output=True, env=env)
+    with LLM(model, threads=1) as llm:
+        assert json.loads(done.stdout)["prompt_ids"] == llm.encode(text)
+
+
+def test_what_is_no_text_on_stdin_is_named(model: str) -> None:
+    for command in ("generate", "trace", "tokenize", "perplexity"):
+        args = [sys.executable, "-m", "gristmill", command, "-m", model]
+        done = subprocess.run(args, input=b"ab\xff", capture_output=True)
+        assert (done.returncode, done.stderr.splitlines()[-1]) == (
+            2,
+            b"Error: the input is not UTF-8: byte 2 is 0xff",
+        )
 
 
 def typed(*args: str) -> subprocess.CompletedProcess[str]:

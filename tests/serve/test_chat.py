@@ -230,7 +230,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"response_format": {"type": "json_schema"}}, "response_format"),
     ({"chat_template_kwargs": {"unheard_of": True}}, "chat_template_kwargs.unheard_of"),
     ({"reasoning_effort": "high"}, "reasoning_effort"),
-    ({"stream_options": {"include_usage": True}}, None),
+    ({"stream_options": {"include_usage": True}}, "stream_options"),
+    ({"response_format": {"type": "text"}, "structured_outputs": {"regex": "a"}}, "response_format"),
+    ({"messages": [{"role": "system", "content": "x"}, {"role": "user"}]}, "messages[1].content"),
 ]
 
 

@@ -20,6 +20,7 @@ from gristmill.engine.scheduler import QueueFullError
 from gristmill.serve.app import Settings
 from gristmill.serve.errors import as_api_error, too_long
 from gristmill.serve.guard import Access
+from gristmill.types import NotFiniteError
 
 MESSAGE = {"model": None, "max_tokens": 4, "messages": [{"role": "user", "content": "a"}]}
 OPENAI_PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings", "/tokenize", "/v1/models")
@@ -149,6 +150,7 @@ def test_without_a_key(locked: Running, path: str) -> None:
         (MemoryError(), 503, "overloaded"),
         (EngineClosedError("gone"), 503, "unavailable"),
         (ValueError("top_k: no number"), 400, "invalid_value"),
+        (NotFiniteError("the logits are not finite"), 500, "not_finite"),
         (KeyError("secret"), 500, "internal_error"),
     ],
 )
@@ -206,3 +208,9 @@ def test_a_model_has_several_names(llm: LLM) -> None:
             assert answer.json()["model"] == "tiny"
         refused = running.http.post("/v1/completions", json={"model": "org", "prompt": "ab", "max_tokens": 1})
         assert (refused.status_code, refused.json()["error"]["param"]) == (404, "model")
+
+
+@pytest.mark.parametrize("name", ["", "b\udcfe"])
+def test_a_name_that_no_request_can_hold_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=r"--served-model-name: .* is no name"):
+        Settings(names=("tiny", name))

@@ -237,9 +237,9 @@ def test_a_key_is_wanted_everywhere_but_for_health(llm: LLM) -> None:
             assert server.http.get("/v1/models", headers=headers).status_code == 401
 
 
-@pytest.mark.parametrize("key", ["", " ", "\t\n", " key", "key\n"])
+@pytest.mark.parametrize("key", ["", " ", "\t\n", " key", "key\n", "k\udcff"])
 def test_a_key_that_requests_have_by_themselves_is_none(key: str) -> None:
-    """An empty one is shown by whoever sends no more than `Authorization: Bearer`."""
+    """An empty one is shown by whoever sends no more than `Authorization: Bearer`, one of stray bytes by nobody."""
     with pytest.raises(ValueError, match="--api-key: "):
         Access(api_keys=("good", key))
 

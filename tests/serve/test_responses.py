@@ -101,6 +101,8 @@ def test_a_stream_that_is_not_to_be_padded_is_as_usual(running) -> None:
         ({"stream_options": {"include_obfuscation": True}}, "stream_options.include_obfuscation"),
         ({"input": [{"type": "reasoning", "summary": [], "encrypted_content": "x"}]}, "input[0].encrypted_content"),
         ({"nonsense": 1}, "nonsense"),
+        ({"input": []}, "input"),
+        ({"input": [{"role": "king", "content": "x"}]}, "input[0].role"),
         ({"previous_response_id": "resp_1"}, "previous_response_id"),
         ({"store": True}, "store"),
         ({"background": True}, "background"),

@@ -76,7 +76,7 @@ def test_ctrl_c_before_the_first_step_ends_it_at_once(tmp_path: Path, monkeypatc
     """There is nothing yet to go on from."""
     monkeypatch.setattr("gristmill.train.run.prepare", lambda *_, **__: signal.raise_signal(signal.SIGINT))
     done = CliRunner().invoke(main, command(tmp_path, "--steps", "1"))
-    assert (done.exit_code, done.stderr) == (1, "\nAborted!\n")
+    assert (done.exit_code, done.stderr) == (130, "\nAborted!\n")
     assert not (tmp_path / "run").exists()
 
 

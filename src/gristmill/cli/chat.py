@@ -26,7 +26,8 @@ Examples:
   gristmill chat --base-url http://localhost:8000/v1 --model NAME
   echo "What is a gristmill?" | gristmill chat -m model.gguf --temp 0
 
-Inside, /help lists the commands. Lines from a pipe are messages; answers go to stdout, all else to stderr.
+Inside, /help lists the commands. Lines from a pipe are messages; answers and what commands show go to stdout, all
+else to stderr.
 """
 
 _HERE = (

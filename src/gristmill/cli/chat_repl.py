@@ -12,6 +12,7 @@ from gristmill.cli import chat_commands
 from gristmill.cli.chat_backend import Backend, ContextFullError, Tally
 from gristmill.cli.chat_screen import Screen, unquote
 from gristmill.cli.chat_session import Conversation
+from gristmill.cli.streams import one_line
 from gristmill.dialogue.types import ReasoningDelta
 
 
@@ -73,7 +74,7 @@ class Repl:
             return self._take(reasoning, content, "")
         except (ValueError, OSError, MemoryError) as error:
             self.screen.end_answer()
-            self.fail(str(error) or type(error).__name__)
+            self.fail(one_line(error))
             return self._take(reasoning, content, "")
         return self._take(reasoning, content, None)
 
@@ -96,7 +97,7 @@ class Repl:
             try:
                 return chat_commands.run(self, *command)
             except (ValueError, OSError) as error:
-                self.fail(str(error))
+                self.fail(one_line(error))
                 return True
         text, quoted = unquote(text)
         if text.strip() or quoted:

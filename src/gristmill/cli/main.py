@@ -16,7 +16,6 @@ import click
 
 from gristmill import __version__
 from gristmill.cli import streams
-from gristmill.printable import printable
 
 _COMMANDS = (
     "bench",
@@ -85,19 +84,16 @@ def _mendable() -> Iterator[None]:
     try:
         yield
         sys.stdout.flush()
-    except BrokenPipeError:
-        streams.drop_stdout()  # the reader has gone
+    except (streams.ReaderGoneError, BrokenPipeError):
+        streams.drop_stdout()
         sys.exit(141)
+    except KeyboardInterrupt:
+        click.echo("\nAborted!", err=True)
+        sys.exit(128 + signal.SIGINT)
     except (ValueError, OSError, MemoryError) as error:
         if isinstance(error, OSError) and error.filename == streams.STDOUT:
             streams.drop_stdout()
-        raise click.ClickException(_one_line(error)) from error
-
-
-def _one_line(error: Exception) -> str:
-    if isinstance(error, OSError) and error.filename is not None and error.strerror:
-        return f"{printable(str(error.filename))}: {error.strerror}"
-    return printable(str(error)) or type(error).__name__  # servers and files may be quoted in it
+        raise click.ClickException(streams.one_line(error)) from error
 
 
 @click.group(

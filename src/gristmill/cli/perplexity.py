@@ -20,7 +20,7 @@ from rich.table import Table
 
 from gristmill.cli import options
 from gristmill.cli.loading import load
-from gristmill.cli.streams import say_if_typed
+from gristmill.cli.streams import decoded_input
 from gristmill.cli.writable import check_file
 from gristmill.llm import LLM
 from gristmill.logprob_file import LogprobFile, file_size, refuse_existing, save
@@ -108,7 +108,7 @@ def perplexity(
     if save_base is not None:
         refuse_existing(Path(save_base))
         check_file("--save-base", Path(save_base))
-    text = _read(file)
+    text = decoded_input(file)
     with ExitStack() as stack:
         base = stack.enter_context(LogprobFile(Path(kl_base))) if kl_base is not None else None
         if base is not None:
@@ -214,15 +214,6 @@ def _sizes_of(
     if chunks is not None and chunks > n:
         raise click.UsageError(f"{base.path} was saved with {n} windows, fewer than --chunks {chunks}")
     return windows.context, overlap, chunks or n
-
-
-def _read(file: BinaryIO) -> str:
-    say_if_typed(file)
-    data = file.read()
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise click.UsageError(f"the text is not UTF-8: byte {error.start} is {data[error.start]:#04x}") from None
 
 
 @contextmanager

@@ -1,4 +1,5 @@
-"""The standard streams: those that are closed, a keyboard that is waited for, and a stdout that takes no more."""
+"""The standard streams: those that are closed, a keyboard that is waited for, a stdout that takes no more, and errors
+as they are told there."""
 
 from __future__ import annotations
 
@@ -7,10 +8,16 @@ import os
 import sys
 from typing import IO, Any, Final
 
+import click
+
 from gristmill.printable import printable
 
 STDOUT: Final = "stdout"
 """The file name of errors in writing there."""
+
+
+class ReaderGoneError(Exception):
+    """Nobody reads stdout any more. It is no OSError: rich would make an exit code of its own of a BrokenPipeError."""
 
 
 class _Stdout(io.FileIO):
@@ -19,6 +26,8 @@ class _Stdout(io.FileIO):
     def write(self, data: Any, /) -> int:
         try:
             return super().write(data)
+        except BrokenPipeError as error:
+            raise ReaderGoneError from error
         except OSError as error:
             error.filename = STDOUT
             raise
@@ -41,7 +50,14 @@ def drop_stdout() -> None:
     sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
 
-def say_if_typed(stream: IO[str] | IO[bytes]) -> None:
+def one_line(error: Exception) -> str:
+    """What a person is told of it."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{printable(str(error.filename))}: {error.strerror}"
+    return printable(str(error)) or type(error).__name__  # servers and files may be quoted in it
+
+
+def say_if_typed(stream: IO[bytes]) -> None:
     """Nobody is to wait at a terminal without a word."""
     if stream.isatty():
         print("reading the text from the keyboard; Ctrl-D on a line of its own ends it", file=sys.stderr)
@@ -49,8 +65,18 @@ def say_if_typed(stream: IO[str] | IO[bytes]) -> None:
 
 def read_text() -> str:
     """All of stdin but for the line end that echo, an editor or a keyboard puts after a text."""
-    say_if_typed(sys.stdin)
-    return sys.stdin.read().removesuffix("\n")
+    text = decoded_input(sys.stdin.buffer)
+    return text[:-2] if text.endswith("\r\n") else text.removesuffix("\n")
+
+
+def decoded_input(stream: IO[bytes]) -> str:
+    """All of it, as it stands. UsageError for what is not UTF-8."""
+    say_if_typed(stream)
+    data = stream.read()
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"the input is not UTF-8: byte {error.start} is {data[error.start]:#04x}") from None
 
 
 def write(text: str) -> None:

@@ -10,7 +10,7 @@ from typing import BinaryIO
 import click
 
 from gristmill.cli import options
-from gristmill.cli.streams import say_if_typed, write
+from gristmill.cli.streams import decoded_input, write
 from gristmill.formats.open import open_checkpoint
 from gristmill.hub.store import locate
 from gristmill.tokenizer.interface import Tokenizer
@@ -44,12 +44,7 @@ def tokenize(
 ) -> None:
     """Print the token ids of a text (from FILE or stdin), or the text of ids."""
     vocabulary = _load(model, tokenizer)
-    say_if_typed(file)
-    data = file.read()
-    try:
-        text = data.decode()
-    except UnicodeDecodeError as error:
-        raise click.UsageError(f"the input is not UTF-8: byte {error.start} is {data[error.start]:#04x}") from None
+    text = decoded_input(file)
     if decode:
         text = vocabulary.decode(_ids(text))
         write(json.dumps({"text": text}, ensure_ascii=False) + "\n" if as_json else text)

@@ -22,7 +22,7 @@ from gristmill.serve.chat import start_chat
 from gristmill.serve.chat_protocol import ChatRequest, DetokenizeRequest, TokenizeChatRequest, TokenizeRequest
 from gristmill.serve.completions import start_completion
 from gristmill.serve.errors import ApiError, as_api_error, shutting_down
-from gristmill.serve.guard import Access, Guard
+from gristmill.serve.guard import Access, Guard, is_text
 from gristmill.serve.host import Host, defaults_of
 from gristmill.serve.messages import count_tokens, start_messages
 from gristmill.serve.messages_protocol import CountRequest, MessagesRequest
@@ -46,12 +46,18 @@ class Settings:
     """names        what requests may call the model [its file's name]
     max_queue    requests that may wait for a slot
     recommended  whether the model's files say how tokens are chosen where a request does not
+    ValueError, which names the option, for a name that no request can hold.
     """
 
     names: tuple[str, ...] = ()
     max_queue: int = 256
     access: Access = field(default_factory=Access)
     recommended: bool = True
+
+    def __post_init__(self) -> None:
+        for name in self.names:
+            if not name or not is_text(name):
+                raise ValueError(f"--served-model-name: {name!r:.80} is no name; give another, or leave it out")
 
 
 class Call(Streamed, Protocol):

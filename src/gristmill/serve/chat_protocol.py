@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from gristmill.serve.errors import refuse
 from gristmill.serve.protocol import Count, Label, Sampling, Strict
@@ -62,8 +62,6 @@ class Message(Strict):
             call.pop("index", None)
         if isinstance(content := message.get("content"), list):
             message["content"] = "\n".join(part["text"] for part in content)
-        if self.role in ("user", "system", "developer") and "content" not in message:
-            raise refuse(f"messages of role {self.role}", "need content")
         return message
 
 
@@ -78,6 +76,13 @@ class Conversation(Strict):
     chat_template_kwargs: dict[str, Any] | None = None
     add_generation_prompt: bool = True
     continue_final_message: bool = False
+
+    @model_validator(mode="after")
+    def _who_asks_says_something(self) -> Conversation:
+        for i, message in enumerate(self.messages):
+            if message.role in ("user", "system", "developer") and message.content is None:
+                raise refuse(f"messages[{i}].content", "is missing", "missing_required_parameter")
+        return self
 
 
 class ChatRequest(Sampling, Conversation):

@@ -43,6 +43,8 @@ class Access:
     def __post_init__(self) -> None:
         if any(not key or key != key.strip() for key in self.api_keys):
             raise ValueError("--api-key: a key is empty or has white space at its ends; give another")
+        if not all(map(is_text, self.api_keys)):
+            raise ValueError("--api-key: a key is no UTF-8 text; give another")
         for name in self.allowed_hosts:
             plain = name.isascii() and not any(c.isspace() for c in name)
             if not plain or _name_of(name) != name.strip("[]").lower().removesuffix("."):
@@ -117,6 +119,11 @@ def is_loopback(name: str) -> bool:
         return ipaddress.ip_address(name).is_loopback
     except ValueError:
         return name == "localhost"
+
+
+def is_text(given: str) -> bool:
+    """Whether it has characters alone: bytes of the command line that are none become lone surrogates."""
+    return not any("\ud800" <= c <= "\udfff" for c in given)
 
 
 def _is_one_of(given: bytes, keys: Sequence[bytes]) -> bool:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from gristmill.serve.errors import refuse
 from gristmill.types import SamplingParams, StructuredOutputsParams
 
 MAX_STOPS: Final = 16
@@ -127,9 +128,9 @@ class Sampling(Strict):
     @model_validator(mode="after")
     def _streams(self) -> Sampling:
         if self.stream_options is not None and not self.stream:
-            raise ValueError("stream_options is for stream: true")
+            raise refuse("stream_options", "is for stream: true")
         if self.response_format is not None and self.structured_outputs is not None:
-            raise ValueError("response_format and structured_outputs both say what the answer is; leave one out")
+            raise refuse("response_format", "and structured_outputs both say what the answer is; leave one out")
         return self
 
     @property

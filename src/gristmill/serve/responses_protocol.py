@@ -74,6 +74,7 @@ _ITEMS: Final = {
     "function_call_output": {"call_id", "output", "status", "id"},
     "reasoning": {"summary", "content", "status", "id"},
 }
+_ROLES: Final = ("user", "assistant", "system", "developer")
 _TEXTS: Final = ("input_text", "output_text", "text", "reasoning_text", "summary_text")
 
 
@@ -85,6 +86,8 @@ def as_chat(request: ResponsesRequest) -> ChatRequest:
     items = [{"role": "user", "content": request.input}] if isinstance(request.input, str) else request.input
     for i, item in enumerate(items):
         _add(messages, item, f"input[{i}]")
+    if not messages:
+        raise refuse("input", "is an empty list; give text, or at least one item")
     for message in messages:
         if "thoughts" in message:
             message["reasoning_content"] = "\n".join(filter(None, message.pop("thoughts")))
@@ -111,7 +114,9 @@ def _add(messages: list[dict[str, Any]], item: dict[str, Any], where: str) -> No
     for name in sorted(set(item) - _ITEMS[kind] - {"type"}):
         raise unsupported(f"{where}.{name:.80}")
     if kind == "message":
-        message = {"role": item.get("role"), "content": _text(item.get("content"), f"{where}.content")}
+        if item.get("role") not in _ROLES:
+            raise refuse(f"{where}.role", f"is {item.get('role')!r:.40}; give {', '.join(_ROLES)}")
+        message = {"role": item["role"], "content": _text(item.get("content"), f"{where}.content")}
         last = messages[-1] if messages else {}
         if message["role"] == "assistant" and last.get("role") == "assistant" and "content" not in last:
             last["content"] = message["content"]

@@ -26,7 +26,10 @@ def load_chat_template(
     Raises TemplateError (a ValueError) when there is none. What is in a template is not looked at until it is rendered.
     """
     if file is not None:
-        return _make(tokenizer, {"": _read_file(file)}, str(file))
+        text = _read_file(file)
+        if not text.strip():
+            raise TemplateError(f"{file}: is empty; a chat template is a Jinja2 file")
+        return _make(tokenizer, {"": text}, str(file))
     found, where = _find_templates(checkpoint, tokenizer_path)
     if found:
         return _make(tokenizer, found, where)

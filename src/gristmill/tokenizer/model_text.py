@@ -12,14 +12,15 @@ from gristmill.tokenizer.load import load_tokenizer
 
 
 class ModelText:
-    """Reads both at once. That there is no vocabulary, or anything wrong with a template, is said when it is asked for:
-    ids need no vocabulary, and texts no template.
+    """Reads both at once. That there is no vocabulary, or anything wrong with a model's template, is said when it is
+    asked for: ids need no vocabulary, and texts no template.
 
     found  the tokenizer; None where there is none
     """
 
     def __init__(self, checkpoint: Checkpoint, tokenizer: str | Path | None, chat_template: str | Path | None) -> None:
-        """tokenizer, chat_template: files to take instead of the model's. TokenizerError for a broken vocabulary."""
+        """tokenizer, chat_template: files to take instead of the model's. TokenizerError for a broken vocabulary,
+        TemplateError for a chat_template that is no text."""
         beside = None if tokenizer is None else Path(tokenizer)
         file = None if chat_template is None else Path(chat_template)
         self.found: Tokenizer | None = None
@@ -31,6 +32,8 @@ class ModelText:
         except MissingTokenizerError as error:
             self._missing = str(error)
         except TemplateError as error:
+            if file is not None:
+                raise
             self._template = error
 
     @property
