@@ -579,7 +579,7 @@ def name_of(model: str | Path, path: Path) -> str:
 
 def _replay_mode() -> str:
     """What GRISTMILL_REPLAY says. ValueError before anything is loaded."""
-    mode = os.environ.get("GRISTMILL_REPLAY", "on")
+    mode = os.environ.get("GRISTMILL_REPLAY") or "on"
     if mode not in REPLAY:
         raise ValueError(f"GRISTMILL_REPLAY must be one of {', '.join(REPLAY)}, not {mode!r}")
     return mode

@@ -417,6 +417,11 @@ def test_inspect_knows_what_quantizing_saves(name: str, tmp_path: Path, monkeypa
     assert f"{name} " in run("inspect", str(path), "--quantize", name).stdout
 
 
+def test_an_empty_variable_is_as_if_unset(model: str) -> None:
+    empty = {"GRISTMILL_REPLAY": "", "GRISTMILL_ISA": "", "GRISTMILL_THREADS": ""}
+    assert run("generate", "-m", model, "-p", "a", "-n", "1", env=empty).returncode == 0
+
+
 def test_a_bad_replay_mode_names_its_variable(model: str) -> None:
     done = run("generate", "-m", model, "-p", "a", env={"GRISTMILL_REPLAY": "often"})
     assert done.returncode in (1, 2)

@@ -202,6 +202,16 @@ def test_scales_of_any_sign_and_size(cpu: CpuOps, qtype: QType, n_rows: int) -> 
     assert (gap <= 1e-5 * (np.abs(x) @ np.abs(values).T) + 1e-9).all()
 
 
+@pytest.mark.parametrize("target", [QType.Q8_0, QType.Q4_0, QType.MXFP4])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 3e38])
+def test_what_cannot_be_quantized_is_refused(cpu: CpuOps, target: QType, bad: float) -> None:
+    values = np.ones((70, 64), np.float32)
+    values[65, 5] = bad
+    weight = Weight("w", values.view(np.uint8).reshape(-1), QType.F32, (70, 64), quantize_to=target)
+    with pytest.raises(ValueError, match="not finite or too large for the type"):
+        cpu.put([weight])
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize(
     ("qtype", "at"), [*((q, 0) for q in SCALES), *((q, 2) for q in OFFSETS)], ids=lambda q: getattr(q, "label", q)

@@ -26,7 +26,7 @@ class RowQuantizer:
     """n_threads threads that turn rows into other types. Not for use by several threads at once."""
 
     def __init__(self, n_threads: int, isa: str | None = None) -> None:
-        self._native = _kernels.Ops(n_threads, isa or os.environ.get("GRISTMILL_ISA", "auto"))
+        self._native = _kernels.Ops(n_threads, isa or os.environ.get("GRISTMILL_ISA") or "auto")
 
     def encode(self, weight: Weight, qtype: QType, done: Callable[[Weight], None] | None = None) -> Iterator[_Bytes]:
         """The bytes of `weight` as `qtype`, rows in their logical order; verbatim where it is of that type already.

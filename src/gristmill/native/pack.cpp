@@ -127,6 +127,9 @@ class GroupReader {
 
   void quantize(StoredRow& row, uint8_t* to) {
     const float* x = floats(row);
+    if (!by_rows_ && !fits(target_, x, w_.cols))  // by rows the scale becomes NaN, and so what is computed
+      throw std::invalid_argument((w_.path.empty() ? "" : w_.path + ": ") + "a weight to be quantized has numbers that are not "
+                                  "finite or too large for the type; load it as it is stored");
     if (by_rows_) row.scale = kernels_.quantize_row(x, w_.cols, reinterpret_cast<int8_t*>(to));
     else quantize_row(target_, x, w_.cols, to, kernels_);
     row.blocks = to;

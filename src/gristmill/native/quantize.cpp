@@ -198,6 +198,13 @@ void dequantize_fp8(const uint8_t* data, const float* scales, int64_t group, int
   }
 }
 
+bool fits(Source target, const float* x, int64_t n) {
+  const float limit = limit_of(target);
+  bool all = true;
+  for (int64_t i = 0; i < n; i++) all &= std::fabs(x[i]) <= limit;
+  return all;
+}
+
 void quantize_row(Source target, const float* x, int64_t n, uint8_t* out, const Kernels& kernels) {
   switch (target) {
     case Source::F32: std::memcpy(out, x, size_t(n) * 4); break;
@@ -238,7 +245,6 @@ int64_t quantize_rows(const SourceRows& x, const int64_t* rows, int64_t n_rows, 
   int64_t a_time = std::max<int64_t>(1, kItem / x.cols), n_items = (n_rows + a_time - 1) / a_time;
   int64_t row_bytes = x.cols / source_block(target) * source_block_bytes(target);
   int64_t row_scales = target == Source::Q8_GROUPS ? x.cols / group : 0;
-  float limit = limit_of(target);
   std::atomic<int64_t> bad{n_rows};
   pool.run(int(n_items), [&](int item) {
     std::vector<float> floats(size_t(x.cols));
@@ -248,9 +254,7 @@ int64_t quantize_rows(const SourceRows& x, const int64_t* rows, int64_t n_rows, 
         continue;
       }
       const float* v = floats_of_row(x, rows[i], floats.data(), kernels);
-      bool fits = true;
-      for (int64_t k = 0; k < x.cols; k++) fits &= std::fabs(v[k]) <= limit;
-      if (!fits) {
+      if (!fits(target, v, x.cols)) {
         int64_t before = bad;
         while (i < before && !bad.compare_exchange_weak(before, i)) {}
         return;

@@ -25,6 +25,9 @@ struct Fits {
 struct Kernels;
 class ThreadPool;
 
+// Whether all n numbers are finite and not too large for `target`.
+bool fits(Source target, const float* x, int64_t n);
+
 // x[n], whole blocks, as `target`: one of the types with blocks, or floats.
 void quantize_row(Source target, const float* x, int64_t n, uint8_t* out, const Kernels& kernels);
 

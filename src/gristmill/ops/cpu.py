@@ -69,7 +69,7 @@ class CpuOps:
             raise ValueError(f"threads must be between 1 and 1024, not {n_threads!r}")
         self._n_exact = n_exact
         self._n_as_stored = n_as_stored
-        isa = isa or os.environ.get("GRISTMILL_ISA", "auto")
+        isa = isa or os.environ.get("GRISTMILL_ISA") or "auto"
         self._native = _kernels.Ops(n_threads or default_threads(), isa)
         self.prompt_tokens = _prompt_tokens(self.isa, self.n_threads)
         self._lazy = lazy
