@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from compare_llama_cpp import BATCH_DEPTH, BATCH_TOKENS, Job, add_sizes, batch_label, gristmill_batched, gristmill_bench
-from side_by_side import Part, Run, as_json, compare, run, table
+from side_by_side import Part, Run, as_json, chosen, compare, run, table
 
 PROMPT, GENERATE = "prompt tok/s", "generate tok/s"
 
@@ -101,11 +101,9 @@ def main() -> None:
     sizes = (args.threads, args.prompt, args.generate, args.depth, args.batch, args.kv_type, 0)
     job = Job(args.model, args.ik_bin, tuple(shlex.split(args.gristmill)), *sizes)
     known = parts(job)
-    chosen = args.parts.split(",")
-    if unknown := [name for name in chosen if name not in known]:
-        parser.error(f"--parts: {unknown[0]!r} is not one of {', '.join(known)}")
+    names = chosen(parser, args.parts, list(known))
     try:
-        rows = compare([part for name in chosen for part in known[name]], args.rounds)
+        rows = compare([part for name in names for part in known[name]], args.rounds)
     except (RuntimeError, ValueError, OSError) as error:
         sys.exit(f"compare_ik_llama: {error}")
     if args.json:

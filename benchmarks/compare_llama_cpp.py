@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from side_by_side import Part, Run, as_json, bench_model, compare, own_command, run, table
+from side_by_side import Part, Run, as_json, bench_model, chosen, compare, own_command, run, table
 
 BATCH_DEPTH, BATCH_TOKENS = 16, 32
 """Tokens of each sequence before and while a batch generates."""
@@ -195,12 +195,10 @@ def main() -> None:
     sizes = (args.threads, args.prompt, args.generate, args.depth, args.batch, args.kv_type, args.rest)
     job = Job(args.model, args.llama_bin, tuple(shlex.split(args.gristmill)), *sizes)
     known = parts(job)
-    chosen = list(known) if args.parts == "all" else args.parts.split(",")
-    if unknown := [name for name in chosen if name not in known]:
-        parser.error(f"--parts: {unknown[0]!r} is not one of {', '.join(known)}, all")
+    names = chosen(parser, args.parts, list(known))
     try:
         warm(job)
-        rows = compare([part for name in chosen for part in known[name]], args.rounds)
+        rows = compare([part for name in names for part in known[name]], args.rounds)
     except (RuntimeError, ValueError, OSError) as error:
         sys.exit(f"compare_llama_cpp: {error}")
     if args.json:

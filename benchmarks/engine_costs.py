@@ -25,6 +25,8 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
+from side_by_side import chosen
+
 from gristmill import LLM, SamplingParams
 from gristmill.engine.telling import Share
 from gristmill.ops.cpu import CpuOps
@@ -159,9 +161,7 @@ def main() -> None:
     parser.add_argument("--sequences", default="1,4,16,64", help="of the steps")
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
-    watch, parts = Stopwatch(), args.parts.split(",")
-    if unknown := [name for name in parts if name not in PARTS]:
-        parser.error(f"--parts: {unknown[0]!r} is not one of {', '.join(PARTS)}")
+    watch, parts = Stopwatch(), chosen(parser, args.parts, PARTS)
     watch.watch()
     if "steps" in parts:
         steps(args.model, args.threads, watch, [int(n) for n in args.sequences.split(",")], args.rounds)

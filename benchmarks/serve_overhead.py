@@ -28,6 +28,7 @@ from pathlib import Path
 
 import costless
 import numpy as np
+from side_by_side import chosen
 
 from gristmill.bench.serving.http import Address
 from gristmill.bench.serving.load import Pace, Run, Target, run
@@ -125,7 +126,7 @@ def _late(name: str, seconds: Sequence[float]) -> Row:
 
 
 def measure(client: Client, args: argparse.Namespace) -> list[Row]:
-    rows, parts = list[Row](), args.parts.split(",")
+    rows, parts = list[Row](), args.parts
     client.ask(64, 8, 0.0, True, 64)  # warm
     for _ in range(args.rounds):
         if "stream" in parts:
@@ -150,8 +151,7 @@ def main() -> None:
     parser.add_argument("--chat", action="store_true", help="chats instead of completions")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    if unknown := [name for name in args.parts.split(",") if name not in PARTS]:
-        parser.error(f"--parts: {unknown[0]!r} is not one of {', '.join(PARTS)}")
+    args.parts = chosen(parser, args.parts, PARTS)
     here, there = multiprocessing.Pipe()
     context = multiprocessing.get_context("spawn")
     process = context.Process(target=costless.serve, args=(there, args.vocabulary), daemon=True)

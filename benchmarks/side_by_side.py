@@ -5,6 +5,7 @@ Standard library only: a child's peak memory starts at that of the process that 
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import shlex
@@ -77,6 +78,14 @@ def bench_model(gristmill: Sequence[str], *args: object) -> list[dict[str, Any]]
     """Rows of one `gristmill bench model --json`."""
     rows: list[dict[str, Any]] = json.loads(run([*gristmill, "bench", "model", *map(str, args), "--json"]).stdout)
     return rows
+
+
+def chosen(parser: argparse.ArgumentParser, given: str, known: Sequence[str]) -> list[str]:
+    """What --parts names, with commas between, `all` being all. One that is not known ends the program."""
+    names = list(known) if given == "all" else given.split(",")
+    if unknown := [name for name in names if name not in known]:
+        parser.error(f"--parts: {unknown[0]!r} is not one of {', '.join(known)}, all")
+    return names
 
 
 def compare(parts: Iterable[Part], rounds: int) -> list[Row]:
