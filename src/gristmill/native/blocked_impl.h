@@ -33,6 +33,14 @@ using Index = std::integral_constant<int, I>;
 template <int P, int C>
 constexpr bool kStream = P == kGroup && C <= 2;
 
+// What is worth asking for near its time where streams wait in the first-level cache: others lose by it.
+template <class T, int C>
+constexpr bool kNear = kSmall<T> || C > 1 || T::kWhole || !kForeseen;
+
+// There a step's lines are asked for as it is multiplied, some after each set: all of them at its end wait for one another.
+template <class T, int P, int C>
+constexpr bool kAskInSteps = kVectorBytes == 64 && kStream<P, C> && kNear<T, C>;
+
 template <class T, int J, int P, int C, class A>
 GRISTMILL_INLINE void dot_set(const uint8_t*& q, int stride, const A& a, I (&sum)[P][C]) {
   auto dot = [&](I acc, U w, int c) __attribute__((always_inline)) {
@@ -266,14 +274,23 @@ GRISTMILL_INLINE void dot_step_short(const uint8_t* q, int stride, const A& a, I
   one(Index<4>()), one(Index<5>()), one(Index<6>()), one(Index<7>());
 }
 
-// The sets of one step, every second one to `even`.
+// Asks for the I-th eighth of the lines of a group's step that lie so far beyond the one at q as a stream is asked for.
+template <class T, int I>
+GRISTMILL_INLINE void ask_for_eighth(const uint8_t* q) {
+  constexpr int kLines = int(T::kQuantBytes + T::kScaleBytes) * kGroup / 64, kFirst = I * kLines / 8;
+  ask_for<((I + 1) * kLines / 8 - kFirst) * 64, 0>(q + kFirst * 64, kAheadOfStream);
+}
+
+// The sets of one step, every second one to `even`. ask: after each it asks for an eighth of the stream.
 template <class T, int P, int C, class A>
 GRISTMILL_INLINE void dot_step(const uint8_t* q, int stride, const uint8_t*& scales, const A& a, I (&even)[P][C],
-                               I (&odd)[P][C]) {
+                               I (&odd)[P][C], bool ask) {
   if constexpr (Short::kUsed && kSmall<T>) return dot_step_short<T, P, C>(q, stride, a, even, odd);
   auto dot = [&](auto i, I (&sum)[P][C]) __attribute__((always_inline)) {
     dot_set<T, set_at<T>(i)>(q, stride, a, sum);
     if constexpr (kStream<P, C> && (i + 1) % T::kInLine == 0) in_order(q);
+    if constexpr (kAskInSteps<T, P, C>)
+      if (ask) ask_for_eighth<T, i>(q);
   };
   if constexpr (T::kHalves && !T::kDear && kVectorBytes < 64) {
     // A half after the other, where registers do not hold the sums of both.
@@ -289,26 +306,26 @@ GRISTMILL_INLINE void dot_step(const uint8_t* q, int stride, const uint8_t*& sca
 
 // Adds a step's products to sums that have been started.
 template <class T, int P, int C, class A>
-GRISTMILL_INLINE void dot_all(const uint8_t* q, int stride, const uint8_t*& scales, const A& a, I (&sum)[P][C]) {
+GRISTMILL_INLINE void dot_all(const uint8_t* q, int stride, const uint8_t*& scales, const A& a, I (&sum)[P][C], bool ask) {
   // Two sums an output where there are few, so that fewer products wait for the one before: whole numbers may be added in
   // any order.
   constexpr bool kTwo = kSplitSums && kStream<P, C> && (C == 1 ? T::kPairs || (T::kPart > 0 && T::kShared > 1) : T::kShared == 1);
   if constexpr (kTwo) {
     I other[P][C];
     clear_sums<P, C>(other);
-    dot_step<T, P, C>(q, stride, scales, a, sum, other);
+    dot_step<T, P, C>(q, stride, scales, a, sum, other, ask);
     add_sums<P, C>(other, sum);
   } else {
-    dot_step<T, P, C>(q, stride, scales, a, sum, sum);
+    dot_step<T, P, C>(q, stride, scales, a, sum, sum, ask);
   }
 }
 
 // acc += one step of P panels times one block of C columns, where each step has a scale of the activations.
 template <class T, int P, int C, class A>
-GRISTMILL_INLINE void block_step(const uint8_t* q, int stride, const uint8_t* scales, const A& a, F (&acc)[P][C]) {
+GRISTMILL_INLINE void block_step(const uint8_t* q, int stride, const uint8_t* scales, const A& a, F (&acc)[P][C], bool ask) {
   I sum[P][C];
   start_sums<T, P, C>(a, sum);
-  dot_all<T, P, C>(q, stride, scales, a, sum);
+  dot_all<T, P, C>(q, stride, scales, a, sum, ask);
 #pragma GCC unroll 8
   for (int p = 0; p < P; p++) {
     F scale = f_zero();
@@ -331,17 +348,17 @@ GRISTMILL_INLINE void read_parts(const uint8_t* super, F (&scales)[kSuperSteps /
 // total += one step of a K type whose halves have scales of their own: they are a pair.
 template <class T, int P, int C, class A>
 GRISTMILL_INLINE void block_halves(const uint8_t* q, int stride, const uint8_t* scales, const A& a,
-                                   I (*total)[C]) {
+                                   I (*total)[C], bool ask) {
   if constexpr (P > 1 && P * C > 2 && !kForeseen) {  // registers hold the sums of two outputs, and no order is lost
     constexpr int kFirst = P / 2;
-    block_halves<T, kFirst, C>(q, stride, scales, a, total);
-    block_halves<T, P - kFirst, C>(q + 64 * kFirst, stride, scales + T::kScaleBytes * kFirst, a, total + kFirst);
+    block_halves<T, kFirst, C>(q, stride, scales, a, total, ask);
+    block_halves<T, P - kFirst, C>(q + 64 * kFirst, stride, scales + T::kScaleBytes * kFirst, a, total + kFirst, ask);
     return;
   }
   I first[P][C], second[P][C], scale[P];
   start_half<T, 0, P, C>(a, first);
   start_half<T, 1, P, C>(a, second);
-  dot_step<T, P, C>(q, stride, scales, a, first, second);
+  dot_step<T, P, C>(q, stride, scales, a, first, second, ask);
 #pragma GCC unroll 8
   for (int p = 0; p < P; p++, scales += T::kScaleBytes) scale[p] = T::scales(scales);
   add_pair<T, P, C>(first, second, scale, total);
@@ -350,9 +367,9 @@ GRISTMILL_INLINE void block_halves(const uint8_t* q, int stride, const uint8_t* 
 // One step of another K type; two of them are a pair.
 template <class T, int Half, int P, int C, class A>
 GRISTMILL_INLINE void block_half(const uint8_t* q, int stride, const uint8_t* scales, const A& a, I (&sum)[P][C],
-                                 I (&scale)[P]) {
+                                 I (&scale)[P], bool ask) {
   start_half<T, Half, P, C>(a, sum);
-  dot_all<T, P, C>(q, stride, scales, a, sum);
+  dot_all<T, P, C>(q, stride, scales, a, sum, ask);
   if constexpr (!T::kSixBits) {
 #pragma GCC unroll 8
     for (int p = 0; p < P; p++, scales += T::kScaleBytes) scale[p] = T::scale(scales);
@@ -362,7 +379,7 @@ GRISTMILL_INLINE void block_half(const uint8_t* q, int stride, const uint8_t* sc
 // Sums of one step; a type with halves has second ones.
 template <class T, int P, int C, class A>
 GRISTMILL_INLINE void whole_sums(const uint8_t* q, int stride, const uint8_t*& scales, const A& a,
-                                 I (&first)[P][C], I (&second)[P][C]) {
+                                 I (&first)[P][C], I (&second)[P][C], bool ask) {
 #pragma GCC unroll 8
   for (int c = 0; c < C; c++) {
     const int32_t of_second = T::kHalves ? a.start(1, c) : 0;
@@ -370,8 +387,8 @@ GRISTMILL_INLINE void whole_sums(const uint8_t* q, int stride, const uint8_t*& s
 #pragma GCC unroll 8
     for (int p = 0; p < P; p++) first[p][c] = start, second[p][c] = other;
   }
-  if constexpr (T::kHalves) dot_step<T, P, C>(q, stride, scales, a, first, second);
-  else dot_all<T, P, C>(q, stride, scales, a, first);
+  if constexpr (T::kHalves) dot_step<T, P, C>(q, stride, scales, a, first, second, ask);
+  else dot_all<T, P, C>(q, stride, scales, a, first, ask);
 }
 
 template <int P, int C>
@@ -442,7 +459,8 @@ GRISTMILL_INLINE void less_total(const I (&total)[P][C], const F (&dmin)[P], con
 // acc += n steps of P panels that share the activations' scale, as whole numbers. step(add): calls add with where the next step's
 // sets and scales are, and goes on from it; so does `a`.
 template <class T, int P, int C, class A, class Step>
-GRISTMILL_INLINE void whole_super(const SuperScales& super, int n, int stride, const A& a, F (&acc)[P][C], Step step) {
+GRISTMILL_INLINE void whole_super(const SuperScales& super, int n, int stride, const A& a, F (&acc)[P][C], bool ask,
+                                  Step step) {
   // Scales that are not whole are only once all of them are known, and so wait with the sums.
   constexpr bool kWait = !T::kOwnScales && !T::kRows;
   F d[P], scales[kSuperSteps][P], offsets[kSuperSteps][P];
@@ -464,7 +482,7 @@ GRISTMILL_INLINE void whole_super(const SuperScales& super, int n, int stride, c
     step([&](const uint8_t* q, const uint8_t* own) __attribute__((always_inline)) {
       auto& sum = sums[kWait ? i : 0];
       I other[P][C], scale[2][P];
-      whole_sums<T, P, C>(q, stride, own, a, sum, other);
+      whole_sums<T, P, C>(q, stride, own, a, sum, other, ask);
       if constexpr (T::kMinimum && T::kHalves) add_minima<T, P, C>(own, a, minima);
       if constexpr (T::kOffset)
         for (int c = 0; c < C; c++) of_columns[i][c] = -a.start(0, c);
@@ -533,11 +551,11 @@ struct BlockedVisit {
     F acc[P][C];
     if (begin) partial.get<P, C>(first, column, acc);
     else clear<P, C>(acc);
+    const bool asks_in_steps = kAskInSteps<T, P, C> && kStreamsWait == Wait::First && !ahead.asks();
     // Asks for so much of the stream, some KiB beyond p.
     auto ask_beyond = [&](const uint8_t* p, auto bytes) __attribute__((always_inline)) {
-      constexpr bool kNear = kSmall<T> || C > 1 || T::kWhole || !kForeseen;  // others lose by it
       constexpr int kAhead = T::kQuantBytes == 512 ? kAheadAsItLies : kAheadTakenApart;
-      if (kStreamsWait == Wait::Second || (kNear && kStreamsWait == Wait::First)) ask_for_stream<bytes, kAhead>(p);
+      if (kStreamsWait == Wait::Second || (kNear<T, C> && kStreamsWait == Wait::First)) ask_for_stream<bytes, kAhead>(p);
       else if (T::kAsk && (C > 2 || kStreamsWait != Wait::Nowhere)) ask_for<bytes, 2>(p, kAheadUnpacked);
     };
     auto ask = [&]() __attribute__((always_inline)) {
@@ -547,7 +565,7 @@ struct BlockedVisit {
           for (int i = C / kTileColumns; i < 2 * C / kTileColumns; i++)  // the next tile's
             ask_for<sizeof(ActivationBlock), 3>(a.first + i * a.apart, 0);
       } else if constexpr (P == kGroup) {
-        ask_beyond(at, Index<(T::kQuantBytes + T::kScaleBytes) * kGroup>());
+        if (!asks_in_steps) ask_beyond(at, Index<(T::kQuantBytes + T::kScaleBytes) * kGroup>());
       }
     };
     // Steps over what stands before eight of them.
@@ -569,7 +587,7 @@ struct BlockedVisit {
       for (int b = begin; b < end; b += kSuperSteps) {
         const SuperScales super = take_super();
         auto step = [&](auto add) __attribute__((always_inline)) { add(at, at + to_scales), ask(), next(); };
-        whole_super<T, P, C>(super, end - b < kSuperSteps ? end - b : kSuperSteps, stride, a, acc, step);
+        whole_super<T, P, C>(super, end - b < kSuperSteps ? end - b : kSuperSteps, stride, a, acc, asks_in_steps, step);
       }
     } else if constexpr (T::kPart > 0) {
       for (int b = begin; b < end; b += kSuperSteps) {
@@ -583,7 +601,7 @@ struct BlockedVisit {
 #pragma GCC unroll 4
           for (int i = 0; i < T::kPart; i++, next()) {
             if constexpr (T::kShared == 1) start_sums<T, P, C>(a, sum);
-            dot_all<T, P, C>(at, stride, none, a, sum);
+            dot_all<T, P, C>(at, stride, none, a, sum, asks_in_steps);
             if constexpr (T::kShared == 1)
               for (int p = 0; p < P; p++) add_scaled<T, C>(sum[p], d[part][p], a, acc[p]);
             ask();
@@ -593,7 +611,7 @@ struct BlockedVisit {
       }
     } else if constexpr (T::kShared == 1) {
       for (int b = begin; b < end; b++, next()) {
-        block_step<T, P, C>(at, stride, at + to_scales, a, acc);
+        block_step<T, P, C>(at, stride, at + to_scales, a, acc, asks_in_steps);
         ask();
       }
     } else {
@@ -605,10 +623,10 @@ struct BlockedVisit {
         // Two steps. read(i): at the end of the first or the other; pair(p): a panel's scales where they do not come with steps.
         auto two_steps = [&](auto read, auto pair) __attribute__((always_inline)) {
           I sum[2][P][C], scale[2][P];
-          block_half<T, 0, P, C>(at, stride, at + to_scales, a, sum[0], scale[0]);
+          block_half<T, 0, P, C>(at, stride, at + to_scales, a, sum[0], scale[0], asks_in_steps);
           read(0);
           ask(), next();
-          block_half<T, 1, P, C>(at, stride, at + to_scales, a, sum[1], scale[1]);
+          block_half<T, 1, P, C>(at, stride, at + to_scales, a, sum[1], scale[1], asks_in_steps);
           read(1);
 #pragma GCC unroll 8
           for (int p = 0; p < P; p++) {
@@ -652,7 +670,7 @@ struct BlockedVisit {
           }
           if constexpr (T::kHalves) {
             for (int i = 0; i < T::kShared; i++, next()) {
-              block_halves<T, P, C>(at, stride, at + to_scales, a, total);
+              block_halves<T, P, C>(at, stride, at + to_scales, a, total, asks_in_steps);
               ask();
             }
           } else {
