@@ -33,13 +33,13 @@ using Index = std::integral_constant<int, I>;
 template <int P, int C>
 constexpr bool kStream = P == kGroup && C <= 2;
 
-// What is worth asking for near its time where streams wait in the first-level cache: others lose by it.
+// What is worth asking for near its time where streams wait in the first-level cache: others lose by it, all at a step's end.
 template <class T, int C>
-constexpr bool kNear = kSmall<T> || C > 1 || T::kWhole || !kForeseen;
+constexpr bool kNear = kVectorBytes == 64 || kSmall<T> || C > 1 || T::kWhole || !kForeseen;
 
 // There a step's lines are asked for as it is multiplied, some after each set: all of them at its end wait for one another.
-template <class T, int P, int C>
-constexpr bool kAskInSteps = kVectorBytes == 64 && kStream<P, C> && kNear<T, C>;
+template <int P, int C>
+constexpr bool kAskInSteps = kVectorBytes == 64 && kStream<P, C>;
 
 template <class T, int J, int P, int C, class A>
 GRISTMILL_INLINE void dot_set(const uint8_t*& q, int stride, const A& a, I (&sum)[P][C]) {
@@ -278,7 +278,8 @@ GRISTMILL_INLINE void dot_step_short(const uint8_t* q, int stride, const A& a, I
 template <class T, int I>
 GRISTMILL_INLINE void ask_for_eighth(const uint8_t* q) {
   constexpr int kLines = int(T::kQuantBytes + T::kScaleBytes) * kGroup / 64, kFirst = I * kLines / 8;
-  ask_for<((I + 1) * kLines / 8 - kFirst) * 64, 0>(q + kFirst * 64, kAheadOfStream);
+  constexpr int kAhead = T::kQuantBytes == 512 && T::kPart == 0 ? kAheadAsItLies : kAheadOfStream;
+  ask_for<((I + 1) * kLines / 8 - kFirst) * 64, 0>(q + kFirst * 64, kAhead);
 }
 
 // The sets of one step, every second one to `even`. ask: after each it asks for an eighth of the stream.
@@ -289,7 +290,7 @@ GRISTMILL_INLINE void dot_step(const uint8_t* q, int stride, const uint8_t*& sca
   auto dot = [&](auto i, I (&sum)[P][C]) __attribute__((always_inline)) {
     dot_set<T, set_at<T>(i)>(q, stride, a, sum);
     if constexpr (kStream<P, C> && (i + 1) % T::kInLine == 0) in_order(q);
-    if constexpr (kAskInSteps<T, P, C>)
+    if constexpr (kAskInSteps<P, C>)
       if (ask) ask_for_eighth<T, i>(q);
   };
   if constexpr (T::kHalves && !T::kDear && kVectorBytes < 64) {
@@ -551,7 +552,7 @@ struct BlockedVisit {
     F acc[P][C];
     if (begin) partial.get<P, C>(first, column, acc);
     else clear<P, C>(acc);
-    const bool asks_in_steps = kAskInSteps<T, P, C> && kStreamsWait == Wait::First && !ahead.asks();
+    const bool asks_in_steps = kAskInSteps<P, C> && kStreamsWait == Wait::First && !ahead.asks();
     // Asks for so much of the stream, some KiB beyond p.
     auto ask_beyond = [&](const uint8_t* p, auto bytes) __attribute__((always_inline)) {
       constexpr int kAhead = T::kQuantBytes == 512 ? kAheadAsItLies : kAheadTakenApart;
