@@ -17,8 +17,9 @@ from gristmill.formats.open import open_checkpoint
 from gristmill.serve.app import Settings, create_app
 from gristmill.serve.errors import ApiError
 from gristmill.serve.inbox import Inbox
-from gristmill.serve.server import Listen, Server, free_port
+from gristmill.serve.server import Listen, Server
 from gristmill.serve.service import Answering, Health
+from gristmill.serve.sockets import free_port
 from gristmill.tokenizer.chat import ChatTemplate
 from gristmill.tokenizer.interface import Tokenizer
 from gristmill.tokenizer.load import load_tokenizer

@@ -20,7 +20,7 @@ from served import TEMPLATE, wait_until
 
 from gristmill.convert import convert
 from gristmill.formats.open import open_checkpoint
-from gristmill.serve.server import free_port
+from gristmill.serve.sockets import free_port
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
 PYTHON = re.findall(r"^```python\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)

@@ -95,11 +95,13 @@ Shapes = Mapping[str, tuple[int, ...]]
 Write = Callable[[Path, Shapes, Mapping[str, Any]], Path]
 
 
-def write_gguf(folder: Path, shapes: Shapes, keys: Mapping[str, Any], dtype: str = "float32") -> Path:
+def write_gguf(
+    folder: Path, shapes: Shapes, keys: Mapping[str, Any], dtype: str = "float32", arch: str = "llama"
+) -> Path:
     path = folder / "model.gguf"
-    writer = gguf.GGUFWriter(path, "llama")
+    writer = gguf.GGUFWriter(path, arch)
     for key, value in keys.items():
-        name = f"llama.{key}"
+        name = f"{arch}.{key}"
         if isinstance(value, bool):
             writer.add_bool(name, value)
         elif isinstance(value, int):
@@ -410,3 +412,21 @@ def test_an_unknown_architecture_is_named(tmp_path: Path) -> None:
     writer.close()
     with pytest.raises(ModelFormatError, match="'mamba', gristmill runs llama, qwen2, qwen3, qwen3moe, gpt-oss"):
         load(path)
+
+
+def test_weights_without_what_says_which_model_they_are(tmp_path: Path) -> None:
+    folder = write_hf(tmp_path, LLAMA_HF, HF_CONFIG)
+    load(folder / "model.safetensors")
+    (folder / "config.json").unlink()
+    with pytest.raises(ModelFormatError, match=r"model\.safetensors: config\.json: is not beside it"):
+        load(folder / "model.safetensors")
+
+
+def test_gpt_oss_has_a_window(tmp_path: Path) -> None:
+    """As llama.cpp has it: half of its layers would attend to everything."""
+    keys = {**GGUF_KEYS, "expert_count": 2, "expert_used_count": 1, "expert_feed_forward_length": FF}
+    said = {**keys, "attention.sliding_window": 16}
+    config = read_config(open_checkpoint(write_gguf(tmp_path, LLAMA_GGUF, said, arch="gpt-oss")))
+    assert config.windows == (16,)
+    with pytest.raises(ModelFormatError, match=r"'gpt-oss\.attention\.sliding_window': is None, must be an integer"):
+        read_config(open_checkpoint(write_gguf(tmp_path, LLAMA_GGUF, keys, arch="gpt-oss")))

@@ -14,7 +14,7 @@ import pytest
 
 from gristmill import LLM
 from gristmill.bundled import STORY_MODEL
-from gristmill.serve.server import free_port
+from gristmill.serve.sockets import free_port
 from parity.data import shared_data
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"

@@ -15,8 +15,9 @@ from openai import OpenAI
 
 from gristmill.serve.app import Settings, create_app
 from gristmill.serve.model import Model
-from gristmill.serve.server import Listen, Server, free_port
+from gristmill.serve.server import Listen, Server
 from gristmill.serve.service import Service
+from gristmill.serve.sockets import free_port
 
 CONTEXT = 2048
 TEMPLATE = """

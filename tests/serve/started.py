@@ -14,7 +14,7 @@ import httpx
 import psutil
 from served import wait_until
 
-from gristmill.serve.server import free_port
+from gristmill.serve.sockets import free_port
 
 
 @contextmanager

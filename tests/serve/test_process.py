@@ -23,6 +23,7 @@ from gristmill.serve.app import Settings
 from gristmill.serve.giving_way import giving_way
 from gristmill.serve.guard import Access
 from gristmill.serve.server import Listen
+from gristmill.serve.sockets import bound, free_port
 
 LONG = {"prompt": "ab", "max_tokens": 1900, "ignore_eos": True, "stream": True, "temperature": 0}
 
@@ -55,9 +56,42 @@ def test_a_server_whose_port_is_taken_does_not_say_that_it_serves(model_path: Pa
         port = str(taken.getsockname()[1])
         command = [sys.executable, "-m", "gristmill", "serve", "-m", str(model_path), "--port", port, *args]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.returncode != 0
-    assert "address already in use" in done.stderr
-    assert "gristmill serves" not in done.stderr
+    assert done.returncode == 1
+    assert (
+        done.stderr == f"Error: a program listens at http://127.0.0.1:{port} already: end it, or name another place\n"
+    )
+
+
+def test_a_path_where_a_server_listens_is_left_to_it(model_path: Path, tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    command = [sys.executable, "-m", "gristmill", "serve", "-m", str(model_path), "--uds", str(path)]
+    with socket.socket(socket.AF_UNIX) as there:
+        there.bind(str(path))
+        there.listen()
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert (done.returncode, path.is_socket()) == (1, True)
+        assert f"listens at unix:{path} already" in done.stderr
+    path.chmod(0o600)
+    (one,) = bound(Listen(uds=str(path)))  # nobody is there any more
+    with one, socket.socket(socket.AF_UNIX) as client:
+        assert path.stat().st_mode & 0o777 == 0o600
+        one.listen()
+        client.connect(str(path))
+
+
+def test_a_place_that_this_machine_does_not_have() -> None:
+    with pytest.raises(OSError, match=r"cannot listen at http://192\.0\.2\.1:8000: Cannot assign"):
+        bound(Listen("192.0.2.1"))
+    with pytest.raises(OSError, match=r"cannot listen at http://no\.such\.invalid:8000: "):
+        bound(Listen("no.such.invalid"))
+
+
+def test_a_host_of_several_addresses_is_listened_at_by_all_of_them() -> None:
+    port = free_port()
+    sockets = bound(Listen("localhost", port))
+    assert {each.getsockname()[:2] for each in sockets} <= {("127.0.0.1", port), ("::1", port)}
+    for each in sockets:
+        each.close()
 
 
 def test_another_event_loop_that_is_installed_changes_nothing(
@@ -220,7 +254,7 @@ def test_what_cannot_be_loaded_is_one_line(model_path: Path, args: tuple[str, ..
 
 
 def test_others_are_not_served_without_a_key(model_path: Path) -> None:
-    result = CliRunner().invoke(main, ["serve", "-m", str(model_path), "--host", "0.0.0.0"])
+    result = CliRunner().invoke(main, ["serve", "-m", str(model_path), "--host", "0.0.0.0", "--port", "0"])
     assert result.exit_code == 2
     assert "--api-key" in result.output
 
@@ -256,10 +290,10 @@ def test_keys_of_the_environment_stand_on_lines(
 ) -> None:
     served = list[Settings]()
     monkeypatch.setattr(
-        "gristmill.cli.serve._serve_supervised", lambda text, engine, settings, _: served.append(settings)
+        "gristmill.cli.serve._serve_supervised", lambda text, engine, settings, *_: served.append(settings)
     )
     env = {"GRISTMILL_API_KEY": variable, "GRISTMILL_ALLOWED_HOST": "a.example\nb.example"}
-    result = CliRunner().invoke(main, ["serve", "-m", str(model_path), "--host", "0.0.0.0"], env=env)
+    result = CliRunner().invoke(main, ["serve", "-m", str(model_path), "--host", "0.0.0.0", "--port", "0"], env=env)
     assert result.exit_code == 0, result.output
     assert served[0].access == Access(keys, True, (), ("a.example", "b.example"))
 
@@ -269,14 +303,15 @@ def test_keys_of_the_environment_stand_on_lines(
     [((), True), (("--host", "0.0.0.0", "--api-key", "k"), False), (("--uds", "s"), False), (("--host", "::1"), True)],
 )
 def test_which_names_are_checked(
-    model_path: Path, monkeypatch: pytest.MonkeyPatch, args: tuple[str, ...], is_checked: bool
+    model_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: tuple[str, ...], is_checked: bool
 ) -> None:
     served = list[Settings]()
     monkeypatch.setattr(
-        "gristmill.cli.serve._serve_supervised", lambda text, engine, settings, _: served.append(settings)
+        "gristmill.cli.serve._serve_supervised", lambda text, engine, settings, *_: served.append(settings)
     )
+    monkeypatch.chdir(tmp_path)
     for more in ((), ("--allowed-host", "a.example")):
-        assert CliRunner().invoke(main, ["serve", "-m", str(model_path), *args, *more]).exit_code == 0
+        assert CliRunner().invoke(main, ["serve", "-m", str(model_path), "--port", "0", *args, *more]).exit_code == 0
     assert [settings.access.check_host for settings in served] == [is_checked, True]
 
 

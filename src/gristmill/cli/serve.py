@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -101,7 +102,8 @@ def serve(
         from gristmill.serve.engine_wire import EngineOptions
         from gristmill.serve.guard import Access
         from gristmill.serve.model import TextAlone
-        from gristmill.serve.server import Listen, free_port
+        from gristmill.serve.server import Listen
+        from gristmill.serve.sockets import bound, free_port
     except ModuleNotFoundError as error:
         raise click.ClickException(f"{error.name} is missing: pip install 'gristmill[serve]'") from None
     listen = Listen(host, port or free_port(), uds, drain_timeout)
@@ -114,38 +116,47 @@ def serve(
         settings = Settings(served_model_name, max_queue, access, recommended=generation_config == "auto")
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    if not in_process:
-        text = TextAlone(model, max_context=context, tokenizer=tokenizer, chat_template=chat_template)
-        engine = EngineOptions(
-            str(text.model_path),
-            device=device,
-            threads=threads,
-            max_context=context,
+    try:
+        sockets = bound(listen)  # before a model is loaded for nobody
+    except OSError as error:
+        raise click.ClickException(str(error)) from None
+    with ExitStack() as place:
+        for each in sockets:
+            place.enter_context(each)
+        if not in_process:
+            text = TextAlone(model, max_context=context, tokenizer=tokenizer, chat_template=chat_template)
+            engine = EngineOptions(
+                str(text.model_path),
+                device=device,
+                threads=threads,
+                max_context=context,
+                max_sequences=slots,
+                kv_type=kv_type,
+                quantize=quantize,
+                tokenizer=tokenizer,
+                gpu_memory_fraction=gpu_memory_fraction,
+            )
+            _serve_supervised(text, engine, settings, listen, sockets)
+            return
+        llm = load(
+            model,
+            tokenizer,
+            threads,
+            context,
+            kv_type,
+            quantize,
+            device,
+            chat_template,
             max_sequences=slots,
-            kv_type=kv_type,
-            quantize=quantize,
-            tokenizer=tokenizer,
             gpu_memory_fraction=gpu_memory_fraction,
         )
-        _serve_supervised(text, engine, settings, listen)
-        return
-    llm = load(
-        model,
-        tokenizer,
-        threads,
-        context,
-        kv_type,
-        quantize,
-        device,
-        chat_template,
-        max_sequences=slots,
-        gpu_memory_fraction=gpu_memory_fraction,
-    )
-    with llm:
-        _run(create_app(llm, settings), listen, lambda: _say_ready(llm, settings, listen))
+        with llm:
+            _run(create_app(llm, settings), listen, sockets, lambda: _say_ready(llm, settings, listen))
 
 
-def _serve_supervised(model: Model, engine: EngineOptions, settings: Settings, listen: Listen) -> None:
+def _serve_supervised(
+    model: Model, engine: EngineOptions, settings: Settings, listen: Listen, sockets: list[socket.socket]
+) -> None:
     from gristmill.serve.app import create_app
     from gristmill.serve.giving_way import give_way
     from gristmill.serve.process_service import ProcessService
@@ -159,7 +170,7 @@ def _serve_supervised(model: Model, engine: EngineOptions, settings: Settings, l
             _say_ready(model, settings, listen)
 
         service = ProcessService(engine, settings.max_queue, bars.loading, be_ready, on_warming=bars.warming)
-        _run(create_app(model, settings, service), listen)
+        _run(create_app(model, settings, service), listen, sockets)
 
 
 def _say_ready(model: Model, settings: Settings, listen: Listen) -> None:
@@ -167,13 +178,15 @@ def _say_ready(model: Model, settings: Settings, listen: Listen) -> None:
     click.echo(f"gristmill serves {name} at {listen.url} (API: {listen.url}/docs)", err=True)
 
 
-def _run(app: FastAPI, listen: Listen, on_listening: Callable[[], None] = lambda: None) -> None:
+def _run(
+    app: FastAPI, listen: Listen, sockets: list[socket.socket], on_listening: Callable[[], None] = lambda: None
+) -> None:
     """ClickException where the server ended by itself."""
     from gristmill.serve.server import Server
 
     allow_open_files(listen.max_connections + _OTHER_FILES)
     server = Server(app, listen, on_listening)
-    server.run()
+    server.run(sockets)
     if server.failure is not None:
         raise click.ClickException(server.failure)
 

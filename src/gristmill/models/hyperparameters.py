@@ -59,6 +59,9 @@ def _check(checkpoint: Checkpoint, c: ModelConfig) -> None:
 
 def _hugging_face(checkpoint: Checkpoint) -> ModelConfig:
     """config.json as transformers 4 and 5 write it."""
+    if not checkpoint.metadata:
+        problem = "is not beside it, and says what model this is"
+        raise bad_file(checkpoint.path, "config.json", problem, "download it into the folder")
     f = Fields(checkpoint.path, checkpoint.metadata)
     model_type = f.raw("model_type")
     arch = _HF_ARCHS.get(model_type) if isinstance(model_type, str) else None
@@ -187,7 +190,7 @@ def _gguf(checkpoint: Checkpoint) -> ModelConfig:
     if f.int("expert_count", LIMIT_COUNT, 0, low=0) and not experts:
         raise f.unsupported("expert_count")
     moe = MoeConfig(f.int("expert_count", LIMIT_COUNT), f.int("expert_used_count", LIMIT_COUNT)) if experts else None
-    window = f.int("attention.sliding_window", LIMIT_CONTEXT, 0, low=0)
+    window = f.int("attention.sliding_window", LIMIT_CONTEXT, None if gpt_oss else 0, low=0)
     rope = read_rope(checkpoint, arch, head_dim)
     return ModelConfig(
         arch=arch,

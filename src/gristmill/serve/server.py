@@ -1,9 +1,8 @@
-"""Runs the application: a socket, signals, and an end that lets answers finish. It knows no route."""
+"""Runs the application: signals, and an end that lets answers finish. It knows no route."""
 
 from __future__ import annotations
 
 import asyncio
-import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -139,10 +138,3 @@ class Server(uvicorn.Server):
     def _stir(self) -> None:
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._stirred.set)
-
-
-def free_port() -> int:
-    """A port that nobody listened at a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
