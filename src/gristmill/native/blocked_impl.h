@@ -275,11 +275,12 @@ GRISTMILL_INLINE void dot_step_short(const uint8_t* q, int stride, const A& a, I
 }
 
 // Asks for the I-th eighth of the lines of a group's step that lie so far beyond the one at q as a stream is asked for.
-template <class T, int I>
+template <class T, int C, int I>
 GRISTMILL_INLINE void ask_for_eighth(const uint8_t* q) {
   constexpr int kLines = int(T::kQuantBytes + T::kScaleBytes) * kGroup / 64, kFirst = I * kLines / 8;
-  constexpr int kAhead = T::kQuantBytes == 512 && T::kPart == 0 ? kAheadAsItLies : kAheadOfStream;
-  ask_for<((I + 1) * kLines / 8 - kFirst) * 64, 0>(q + kFirst * 64, kAhead);
+  const int as_it_lies = C == 1 ? kAheadInRegister : kAheadAsItLies;
+  const int ahead = T::kQuantBytes == 512 && T::kPart == 0 ? as_it_lies : kAheadOfStream;
+  ask_for<((I + 1) * kLines / 8 - kFirst) * 64, 0>(q + kFirst * 64, ahead);
 }
 
 // The sets of one step, every second one to `even`. ask: after each it asks for an eighth of the stream.
@@ -291,7 +292,7 @@ GRISTMILL_INLINE void dot_step(const uint8_t* q, int stride, const uint8_t*& sca
     dot_set<T, set_at<T>(i)>(q, stride, a, sum);
     if constexpr (kStream<P, C> && (i + 1) % T::kInLine == 0) in_order(q);
     if constexpr (kAskInSteps<P, C>)
-      if (ask) ask_for_eighth<T, i>(q);
+      if (ask) ask_for_eighth<T, C, i>(q);
   };
   if constexpr (T::kHalves && !T::kDear && kVectorBytes < 64) {
     // A half after the other, where registers do not hold the sums of both.
