@@ -89,6 +89,7 @@ def test_a_place_that_this_machine_does_not_have() -> None:
 def test_a_host_of_several_addresses_is_listened_at_by_all_of_them() -> None:
     port = free_port()
     sockets = bound(Listen("localhost", port))
+    assert sockets
     assert {each.getsockname()[:2] for each in sockets} <= {("127.0.0.1", port), ("::1", port)}
     for each in sockets:
         each.close()
@@ -254,7 +255,7 @@ def test_what_cannot_be_loaded_is_one_line(model_path: Path, args: tuple[str, ..
 
 
 def test_others_are_not_served_without_a_key(model_path: Path) -> None:
-    result = CliRunner().invoke(main, ["serve", "-m", str(model_path), "--host", "0.0.0.0", "--port", "0"])
+    result = CliRunner().invoke(main, ["serve", "-m", str(model_path), "--host", "0.0.0.0"])
     assert result.exit_code == 2
     assert "--api-key" in result.output
 
@@ -292,8 +293,9 @@ def test_keys_of_the_environment_stand_on_lines(
     monkeypatch.setattr(
         "gristmill.cli.serve._serve_supervised", lambda text, engine, settings, *_: served.append(settings)
     )
+    monkeypatch.setattr("gristmill.serve.sockets.bound", lambda listen: [])
     env = {"GRISTMILL_API_KEY": variable, "GRISTMILL_ALLOWED_HOST": "a.example\nb.example"}
-    result = CliRunner().invoke(main, ["serve", "-m", str(model_path), "--host", "0.0.0.0", "--port", "0"], env=env)
+    result = CliRunner().invoke(main, ["serve", "-m", str(model_path), "--host", "0.0.0.0"], env=env)
     assert result.exit_code == 0, result.output
     assert served[0].access == Access(keys, True, (), ("a.example", "b.example"))
 
@@ -303,15 +305,15 @@ def test_keys_of_the_environment_stand_on_lines(
     [((), True), (("--host", "0.0.0.0", "--api-key", "k"), False), (("--uds", "s"), False), (("--host", "::1"), True)],
 )
 def test_which_names_are_checked(
-    model_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: tuple[str, ...], is_checked: bool
+    model_path: Path, monkeypatch: pytest.MonkeyPatch, args: tuple[str, ...], is_checked: bool
 ) -> None:
     served = list[Settings]()
     monkeypatch.setattr(
         "gristmill.cli.serve._serve_supervised", lambda text, engine, settings, *_: served.append(settings)
     )
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("gristmill.serve.sockets.bound", lambda listen: [])
     for more in ((), ("--allowed-host", "a.example")):
-        assert CliRunner().invoke(main, ["serve", "-m", str(model_path), "--port", "0", *args, *more]).exit_code == 0
+        assert CliRunner().invoke(main, ["serve", "-m", str(model_path), *args, *more]).exit_code == 0
     assert [settings.access.check_host for settings in served] == [is_checked, True]
 
 

@@ -87,7 +87,7 @@ class Visit:
     def heard(self, kind: str, text: str) -> None:
         expected = ["Failed to load resource: the server responded"]
         if self.server_has_gone:
-            gone = ("CONNECTION_REFUSED", "SOCKET_NOT_CONNECTED")
+            gone = ("CONNECTION_REFUSED", "CONNECTION_RESET", "SOCKET_NOT_CONNECTED")
             expected += [f"Failed to load resource: net::ERR_{error}" for error in gone]
         if kind == "error" and not text.startswith(tuple(expected)):
             self.broken.append(text)
