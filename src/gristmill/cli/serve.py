@@ -116,13 +116,7 @@ def serve(
         settings = Settings(served_model_name, max_queue, access, recommended=generation_config == "auto")
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    try:
-        sockets = bound(listen)  # before a model is loaded for nobody
-    except OSError as error:
-        raise click.ClickException(str(error)) from None
-    with ExitStack() as place:
-        for each in sockets:
-            place.enter_context(each)
+    with bound(listen) as sockets:  # before a model is loaded for nobody
         if not in_process:
             text = TextAlone(model, max_context=context, tokenizer=tokenizer, chat_template=chat_template)
             engine = EngineOptions(

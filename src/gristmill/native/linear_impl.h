@@ -22,7 +22,7 @@ constexpr int kAheadOfStream = 6144, kAheadShortened = 2560, kAheadAsItLies = 30
               kAheadUnpacked = 8192;
 
 // kAheadAsItLies as a number that gcc does not know, and so keeps in a register. Written into each of one column's requests it
-// costs 5 % of the speed, for what reason is not known; two columns gain as much by it.
+// costs 5 % of the speed, for what reason is not known; two columns gain 4 by it.
 const int kAheadInRegister = kStreamsWait == Wait::First ? kAheadAsItLies : 0;
 
 // Asks for what lies so far beyond `at`, also where that is beyond an array's end.

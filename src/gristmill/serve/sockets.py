@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,26 @@ from gristmill.serve.server import Listen
 _ANYBODY_WRITES = 0o666
 
 
-def bound(listen: Listen) -> list[socket.socket]:
-    """Those of a place, which `Server.run` takes; until then nobody is connected. OSError says what is in the way."""
+@contextmanager
+def bound(listen: Listen) -> Iterator[list[socket.socket]]:
+    """Those of a place, for `Server.run`; until then nobody is connected. Nothing is left of them. OSError says what is
+    in the way."""
     try:
-        return [_at_path(Path(listen.uds))] if listen.uds is not None else _at_port(listen.host, listen.port)
+        sockets = [_at_path(Path(listen.uds))] if listen.uds is not None else _at_port(listen.host, listen.port)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise OSError(f"a program listens at {listen.url} already: end it, or name another place") from None
         raise OSError(f"cannot listen at {listen.url}: {error.strerror or error}") from None
+    made = os.stat(listen.uds) if listen.uds is not None else None
+    try:
+        yield sockets
+    finally:
+        if made is not None and listen.uds is not None:
+            with suppress(FileNotFoundError):
+                if os.path.samestat(made, os.stat(listen.uds)):
+                    os.unlink(listen.uds)
+        for each in sockets:
+            each.close()
 
 
 def free_port() -> int:
