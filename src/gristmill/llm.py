@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from gristmill import _kernels
 from gristmill.answers import Answers
 from gristmill.bundled import STORY_MODEL
 from gristmill.engine.adjust import Mask
@@ -158,6 +159,7 @@ class LLM:
         for opened in (checkpoint, draft_checkpoint):
             if opened is not None:
                 opened.release_all()  # of a lazy model the file stays open
+        _kernels.trim_heap()  # what the vocabulary took to read goes back to the system
         if on_card:
             budget = kv_budget if kv_budget is not None else spare_on_card(ops)
             kv_plan = plan(ops, config, kv_type, *sizes, budget, draft_config)

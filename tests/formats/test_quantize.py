@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as hnp
 from gristmill.formats.checkpoint import Weight
 from gristmill.formats.dequantize import dequantize
 from gristmill.formats.qtypes import QType, quantize_type
-from gristmill.formats.quantize import quantize, quantize_at_load, quantize_int8_rows
+from gristmill.formats.quantize import quantize, quantize_int8_rows
 
 
 @settings(max_examples=200, deadline=None)
@@ -60,7 +60,7 @@ def test_rows_keep_their_scales_in_another_order() -> None:
 
 def test_only_floats_in_whole_blocks_are_quantized() -> None:
     def asked(qtype: QType, cols: int) -> QType | None:
-        return quantize_at_load(Weight("w", np.zeros(0, np.uint8), qtype, (4, cols)), QType.Q8_0).quantize_to
+        return Weight("w", np.zeros(0, np.uint8), qtype, (4, cols)).quantized_to(QType.Q8_0).quantize_to
 
     assert [asked(q, 64) for q in (QType.F32, QType.F16, QType.BF16)] == [QType.Q8_0] * 3
     assert [asked(QType.F32, 40), asked(QType.Q4_0, 64), asked(QType.Q8_0, 64)] == [None] * 3

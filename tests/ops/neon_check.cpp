@@ -69,7 +69,7 @@ static std::vector<uint8_t> random_weights(Source source, size_t n) {
 static PackedMatrix packed_by(const Kernels& kernels, const SourceWeight& weight, Arena& arena, bool& same) {
   ThreadPool pool(1);
   PackedMatrix w = unpacked(std::make_shared<SourceWeight>(weight), kernels);
-  std::vector<uint8_t> memory;
+  PanelReader::Memory memory;
   const int end = w.matrix.n_panels(), begin = (end - 1) / kGroup * kGroup;
   PanelReader reader(w, 0, begin, end, kernels, memory);
   const Panels near = reader.read(end);
@@ -127,20 +127,19 @@ static bool check_linear(Source source, const char* name, const Kernels& neon, c
 // Both keep float16 in the same layout here; n_rows of one come from the cache in its own order, of the other in tiles.
 static bool check_attention(const Kernels& neon, const Kernels& portable, int n_rows) {
   int head_dim = 24, v_dim = 32, n_keys = 100, width = v_dim + kStateHead;
-  std::vector<float> k = normals(8 * 24 * 16), v = normals(8 * 16 * 32), q = normals(size_t(n_rows) * head_dim);
-  size_t n_k = 24 * 16, n_v = 16 * 32;
-  std::vector<uint16_t> cache(kKvChunk * (n_k + n_v));
-  portable.to_half(k.data(), int(8 * n_k), cache.data());
-  portable.to_half(v.data(), int(8 * n_v), &cache[kKvChunk * n_k]);
+  size_t block = 24 * 16 + 16 * 32;
+  std::vector<float> kept = normals(8 * block), q = normals(size_t(n_rows) * head_dim);
+  std::vector<uint16_t> cache(kept.size());
+  portable.to_half(kept.data(), int(kept.size()), cache.data());
+  KvLayer kv{reinterpret_cast<uint8_t*>(cache.data()), 0, 2 * block, KvType::F16, 1, head_dim, v_dim};
   std::vector<int32_t> blocks = {5, 0, 7, 2, 1, 3, 6, 4};
-  std::vector<float> results[2], scratch(KvLayer{nullptr, 0, KvType::F16, 1, head_dim, v_dim}.scratch_floats());
+  std::vector<float> results[2], scratch(kv.scratch_floats());
   int which = 0;
   for (const Kernels* kernels : {&portable, &neon}) {
     std::vector<float> y(size_t(n_rows) * head_dim), states(size_t(n_rows) * width);
     std::vector<const float*> qs;
     std::vector<int> positions;
     for (int r = 0; r < n_rows; r++) qs.push_back(&q[size_t(r) * head_dim]), positions.push_back(n_keys - n_rows + r);
-    KvLayer kv{reinterpret_cast<uint8_t*>(cache.data()), 0, KvType::F16, 1, head_dim, v_dim};
     AttentionRows rows{qs.data(), positions.data(), n_rows, 0, 1, 40, blocks.data(), 0.2f};
     kernels->attention_queries(kv, rows, scratch.data());
     kernels->attention_segment(kv, rows, 0, states.data(), nullptr, scratch.data());

@@ -15,7 +15,6 @@ from random_weights import random_weight
 from gristmill.formats.checkpoint import Weight
 from gristmill.formats.dequantize import dequantize
 from gristmill.formats.qtypes import QType
-from gristmill.formats.quantize import quantize_at_load
 from gristmill.formats.quantize_rows import RowQuantizer
 from gristmill.ops.reference import ReferenceOps
 from gristmill.ops.triton import k_quants_layout, linear_prompt
@@ -218,7 +217,7 @@ def test_large_matrices_are_taken_apart_in_pieces(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("target", [QType.INT8_ROWS, QType.Q8_0, QType.Q4_0, QType.MXFP4], ids=lambda q: q.label)
 def test_quantized_at_load(target: QType) -> None:
-    weight = quantize_at_load(random_weight(QType.BF16, (20, 96)), target)
+    weight = random_weight(QType.BF16, (20, 96)).quantized_to(target)
     expected = REFERENCE.put([weight]).w
     np.testing.assert_array_equal(
         off(rows(put([weight]), torch.arange(20, dtype=torch.int32, device=DEVICE))), expected
@@ -231,4 +230,4 @@ def test_numbers_that_are_not_finite_are_refused(bad: float) -> None:
     weight = random_weight(QType.F32, (3, 2080))
     weight.data.view(np.float32)[[5, 2080 + 7, 4 * 1000]] = 1, bad, 3
     with pytest.raises(ValueError, match="tensor w holds numbers that are not finite"):
-        put([quantize_at_load(weight, QType.INT8_ROWS)])
+        put([weight.quantized_to(QType.INT8_ROWS)])

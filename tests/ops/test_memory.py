@@ -86,3 +86,21 @@ def test_little_address_space_is_enough_for_small_models() -> None:
     done = subprocess.run([sys.executable, "-c", CONFINED], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert 4 < int(done.stdout) < 44
+
+
+def test_a_few_tokens_touch_few_huge_pages_of_the_cache() -> None:
+    """All layers' first blocks lie side by side; a page for each layer would be 56 MiB and more."""
+    ops = CpuOps(2)
+    layers = ops.kv_layers(28, 2048, 8, 128, "f16")
+    qkv = np.ones((16, 24 * 128), np.float32)
+    angles = np.ones((16, 64), np.float32), np.zeros((16, 64), np.float32)
+
+    def touched(first_block: int) -> int:
+        before = resident_bytes("RssAnon")
+        for layer in layers:
+            ops.store_qkv(qkv, None, None, 1e-6, angles, layer, 16 * first_block + np.arange(16, dtype=np.int32))
+        return resident_bytes("RssAnon") - before
+
+    assert touched(0) <= 5 * MIB
+    assert touched(1) <= 5 * MIB
+    assert touched(2) <= 7 * MIB

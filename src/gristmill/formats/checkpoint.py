@@ -18,6 +18,7 @@ class ModelFormatError(ValueError):
     """A model file is not what it claims to be; the message names the file, the field or tensor, and the remedy."""
 
 
+_BLOCK_SIZE = 32  # of all types that weights are quantized to at load
 DAMAGED = "the file is damaged or incomplete: download or convert it again"
 
 
@@ -48,7 +49,7 @@ class Weight:
     shape        logical shape, outermost first: (n,), (rows, cols) or (n_experts, rows, cols); cols are contiguous
     scales       the second array of types that keep scales apart: uint8 (E8M0) for MXFP4_SPLIT, otherwise float32
     row_order    int32 [rows]: logical row r is stored as row `row_order[r]`; None when they are the same
-    quantize_to  what a backend should keep these floats as, None for what they are (see `quantize.quantize_at_load`)
+    quantize_to  what a backend should keep these floats as, None for what they are
     """
 
     name: str
@@ -73,6 +74,14 @@ class Weight:
             order = self.row_order[order]
         shape = (*self.shape[:-2], len(order), self.shape[-1]) if len(self.shape) > 1 else (len(order),)
         return dataclasses.replace(self, shape=shape, row_order=order)
+
+    def quantized_to(self, target: QType) -> Weight:
+        """The same to be kept as `target` (INT8_ROWS, Q8_0, Q4_0 or MXFP4) by a backend, which quantizes it as
+        `quantize.quantize` does. Itself where that is not possible: it is quantized already, or its rows are not a
+        multiple of 32 long."""
+        if not self.qtype.kept_as_float or self.shape[-1] % _BLOCK_SIZE:
+            return self
+        return dataclasses.replace(self, quantize_to=target)
 
 
 class Checkpoint(Protocol):

@@ -1,10 +1,8 @@
-"""What it means to quantize at load: float weights as int8 with a scale for each row, or as blocks; which may be.
+"""What it means to quantize at load: float weights as int8 with a scale for each row, or as blocks.
 
 Backends do the same while they load, faster; numpy is the definition."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,16 +11,6 @@ from gristmill.formats.checkpoint import Weight
 from gristmill.formats.dequantize import dequantize
 from gristmill.formats.qtypes import QType
 from gristmill.formats.quantize_blocks import quantize_blocks
-
-_BLOCK_SIZE = 32
-
-
-def quantize_at_load(weight: Weight, target: QType) -> Weight:
-    """`weight` to be kept as `target` (INT8_ROWS, Q8_0, Q4_0 or MXFP4) by a backend. The same weight where that is not
-    possible: it is quantized already, or its rows are not a multiple of 32 long."""
-    if not weight.qtype.kept_as_float or weight.shape[-1] % _BLOCK_SIZE:
-        return weight
-    return replace(weight, quantize_to=target)
 
 
 def quantize(weight: Weight) -> Weight:

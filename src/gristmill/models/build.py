@@ -13,7 +13,6 @@ import numpy as np
 from gristmill.formats.checkpoint import Checkpoint, Weight, bad_file
 from gristmill.formats.dequantize import dequantize
 from gristmill.formats.qtypes import QType
-from gristmill.formats.quantize import quantize_at_load
 from gristmill.models.decoder import Decoder, Layer
 from gristmill.models.families import NO_HEAD, Projection, Tensors, is_idle, with_head
 from gristmill.models.hyperparameters import read_config
@@ -131,7 +130,7 @@ class _Loader:
         return handles + self._put(waiting)
 
     def _quantized(self, part: Projection, target: QType) -> Projection:
-        weight = quantize_at_load(part.weight, target)
+        weight = part.weight.quantized_to(target)
         if weight.quantize_to is None and weight.qtype is not target:
             self._kept[weight.qtype.label, target.label] += 1
         return replace(part, weight=weight)
@@ -177,7 +176,7 @@ def bytes_as_loaded(checkpoint: Checkpoint, config: ModelConfig, target: QType |
     if target is not None:
         for parts, dense in _stacks(Tensors(checkpoint, config, copies=False), config):
             for weight in (part.weight for part in parts if dense):
-                quantized = quantize_at_load(weight, target)
+                quantized = weight.quantized_to(target)
                 if quantized.quantize_to is None or weight.n_elements <= n_exact:
                     continue
                 changes[weight.qtype.label] -= kept_bytes(weight)

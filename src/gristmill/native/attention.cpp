@@ -121,8 +121,8 @@ class Heads {
 
   // Writes a key-value head; its queries go to q [group, head_dim].
   void put(int t, int h, float* q) const {
-    thread_local std::vector<float> memory;
-    float *key = grown(memory, size_t(n_) * 2), *scratch = key + n_;
+    thread_local Scratch<float> memory;
+    float *key = memory.grown(size_t(n_) * 2), *scratch = key + n_;
     for (int i = 0; i < group_; i++) turn(t, h * group_ + i, c_.q_norm, q + size_t(i) * n_);
     turn(t, c_.n_heads + h, c_.k_norm, key);
     Writer to = writer(t, scratch);
@@ -149,15 +149,14 @@ class Heads {
 }  // namespace
 
 std::vector<std::shared_ptr<KvStore>> make_kv_layers(const KvLayer& shape, int n_layers, int n_blocks) {
+  const size_t bytes = (shape.block_bytes() + 63) / 64 * 64, stride = bytes * n_layers;
+  const int n_last = KvLayer::chunk_blocks(n_blocks - 1);  // whole chunks
+  auto memory = std::make_shared<HugeBuffer>(size_t((n_blocks + n_last - 1) / n_last * n_last) * stride);
   std::vector<std::shared_ptr<KvStore>> layers;
-  int n_chunks = (n_blocks + kKvChunk - 1) / kKvChunk;
-  size_t size = KvStore{shape, n_blocks, nullptr}.block_bytes() * kKvChunk, aligned = (size + 63) / 64 * 64,
-         stride = aligned * n_layers;
-  auto memory = std::make_shared<HugeBuffer>(stride * n_chunks);
   for (int i = 0; i < n_layers; i++) {
     layers.push_back(std::make_shared<KvStore>(KvStore{shape, n_blocks, memory}));
-    layers.back()->layer.memory = memory->data() + aligned * i;
-    layers.back()->layer.stride = stride;
+    KvLayer& layer = layers.back()->layer;
+    layer.memory = memory->data(), layer.before = bytes * i, layer.stride = stride;
   }
   return layers;
 }
@@ -302,11 +301,11 @@ void Ops::attention(const AttentionCall& c, const StoreCall* before) {
   if (before && !on_the_way) store_qkv(*before);
   if (whole) {
     for_rows(int(tiles.size()), kAlone, [&](int i) {
-      thread_local std::vector<float> memory;
+      thread_local Scratch<float> memory;
       const Tile& tile = tiles[i];
       TileRows t(c, tile);
       const size_t n = size_t(tile.size());
-      float* totals = grown(memory, scratch_floats + n * (2 * width + c.kv.head_dim));
+      float* totals = memory.grown(scratch_floats + n * (2 * width + c.kv.head_dim));
       float *states = totals + n * width, *scratch = states + n * width, *q = scratch + scratch_floats;
       if (on_the_way) t.store(Heads(*kernels_, *before), c.query_start[tile.sequence], tile, c.kv.head_dim, q);
       start(t, totals);
@@ -331,13 +330,13 @@ void Ops::attention(const AttentionCall& c, const StoreCall* before) {
     first_state.push_back(n_states);
     for (int s = tiles[i].segment; s < tiles[i].end_segment; s++, n_states += tiles[i].size()) parts.push_back({i, s, n_states});
   }
-  float* states = grown(states_, n_states * width);
+  float* states = states_.grown(n_states * width);
   for_rows(int(parts.size()), kAlone, [&](int i) {
-    thread_local std::vector<float> memory;
+    thread_local Scratch<float> memory;
     const Part& part = parts[i];
     const Tile& tile = tiles[part.tile];
     TileRows t(c, tile);
-    float* totals = grown(memory, scratch_floats + size_t(tile.size()) * width);
+    float* totals = memory.grown(scratch_floats + size_t(tile.size()) * width);
     float* scratch = totals + size_t(tile.size()) * width;
     kernels_->attention_queries(c.kv, t.rows, scratch);
     kernels_->attention_segment(c.kv, t.rows, part.segment, states + part.states * width, nullptr, scratch);

@@ -9,6 +9,11 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <cstdlib>  // says whether this is glibc
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
 #include <algorithm>
 
 #include "grids.h"
@@ -142,11 +147,11 @@ KvLayer kv_shape(Backend& ops, int n_kv_heads, int head_dim, const std::string& 
   check(type == "f32" || type == "f16" || type == "q8_0", "kv_layers: the type must be f32, f16 or q8_0");
   check(type != "q8_0" || head_dim % kBlock == 0, "kv_layers: q8_0 needs a head_dim in multiples of 32; use f16");
   KvType kind = type == "f32" ? KvType::F32 : type == "f16" ? ops.half_type(head_dim) : KvType::Q8_0;
-  return {nullptr, 0, kind, n_kv_heads, head_dim, (head_dim + kLanes - 1) / kLanes * kLanes};
+  return {nullptr, 0, 0, kind, n_kv_heads, head_dim, (head_dim + kLanes - 1) / kLanes * kLanes};
 }
 
 size_t kv_block_bytes(Backend& ops, int n_kv_heads, int head_dim, const std::string& type) {
-  return KvStore{kv_shape(ops, n_kv_heads, head_dim, type), 1, nullptr}.block_bytes();
+  return kv_shape(ops, n_kv_heads, head_dim, type).block_bytes();
 }
 
 std::vector<std::shared_ptr<KvStore>> make_kv(Backend& ops, int n_layers, int n_blocks, int n_kv_heads, int head_dim,
@@ -510,6 +515,13 @@ double peak_of(Backend& ops, const std::string& arithmetic, double seconds) {
   return measure_peak(loop, ops.pool(), seconds);
 }
 
+void trim_heap() {
+  Unlocked unlocked;
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
+}
+
 }  // namespace
 
 NB_MODULE(_kernels, m) {
@@ -527,7 +539,7 @@ NB_MODULE(_kernels, m) {
   m.def("stored", stored, "label"_a, "data"_a, "n_matrices"_a, "stored_rows"_a, "cols"_a, "scales"_a.none(), "row_order"_a.none(),
         "quantize_to"_a.none(), "shorter"_a.none(), "file"_a.none());
   nb::class_<KvStore>(m, "KvLayer")
-      .def_prop_ro("n_bytes", [](const KvStore& kv) { return kv.block_bytes() * kv.n_blocks; })
+      .def_prop_ro("n_bytes", [](const KvStore& kv) { return kv.layer.block_bytes() * kv.n_blocks; })
       .def_prop_ro("head_dim", [](const KvStore& kv) { return kv.layer.head_dim; })
       .def("fill", [](KvStore& kv, int byte) {
         size_t n_k = kv.layer.n_kv_heads * kv.layer.k_bytes(), n_v = kv.layer.n_kv_heads * kv.layer.v_bytes();
@@ -579,6 +591,7 @@ NB_MODULE(_kernels, m) {
   m.def("uniform", uniform);
   m.def("dequantize", dequantize_array, "label"_a, "data"_a);
   m.def("grid_digits", grid_digits_of, "label"_a);
+  m.def("trim_heap", trim_heap);
   m.def("find_strings", find_strings, "file"_a, "position"_a, "max_bytes"_a, "starts"_a);
   bind_quantize(m);
 }

@@ -43,11 +43,48 @@ class Buffers {
   std::multimap<size_t, std::unique_ptr<HugeBuffer>> free_;
 };
 
-// Memory for n elements that are written before they are read.
+// Memory for elements that are written before they are read, straight from the system: it gives what is written, and gets back
+// all of it.
 template <class T>
-T* grown(std::vector<T>& memory, size_t n) {
-  if (memory.size() < n) memory.resize(n);
-  return memory.data();
-}
+class Scratch {
+ public:
+  // n elements, the first at a multiple of 64 bytes, until the next call.
+  T* grown(size_t n) {
+    if (n > size_) {
+      release();
+      memory_ = std::make_unique<HugeBuffer>(n * sizeof(T));
+      size_ = n;
+    }
+    return memory_ ? reinterpret_cast<T*>(memory_->data()) : nullptr;
+  }
+  void release() { memory_.reset(), size_ = 0; }
+
+ private:
+  std::unique_ptr<HugeBuffer> memory_;
+  size_t size_ = 0;
+};
+
+// What one thread at a time uses: as many as were ever in use at once, and not one for each thread that ever used one.
+template <class T>
+class Spares {
+ public:
+  // body(one of them)
+  template <class Body>
+  void with_one(Body body) {
+    std::unique_ptr<T> one;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (!idle_.empty()) one = std::move(idle_.back()), idle_.pop_back();
+    }
+    if (!one) one = std::make_unique<T>();
+    body(*one);
+    std::lock_guard<std::mutex> lock(mutex_);
+    idle_.push_back(std::move(one));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<T>> idle_;
+};
 
 }  // namespace gristmill

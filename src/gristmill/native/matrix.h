@@ -245,7 +245,8 @@ constexpr int kStateHead = 16;         // floats before a state's output: the ma
 
 enum class KvType : int { F32, F16, BF16, BF16_12, Q8_0 };
 
-// Blocks whose keys lie together, and their values after them: as long a run as memory needs to be read at full speed.
+// Blocks whose keys lie together, and their values after them: as long a run as memory needs to be read at full speed. (The first
+// runs are shorter: KvLayer.)
 constexpr int kKvChunk = 16;
 
 // One layer of the paged cache. A block of one head holds 16 positions:
@@ -264,18 +265,26 @@ constexpr int kKvChunk = 16;
 // becomes it.
 constexpr int kKvBases = 64;  // bytes
 
+// Chunks of 1, 1, 2, 4 and 8 blocks, then of kKvChunk, each of them of all layers side by side: few blocks touch few huge pages.
+// A layer's chunk of n blocks is keys [n, n_kv_heads, k_bytes()], then values [n, n_kv_heads, v_bytes()].
 struct KvLayer {
-  uint8_t* memory;  // of the first chunk: keys [kKvChunk, n_kv_heads, k_bytes()], then values [kKvChunk, n_kv_heads, v_bytes()]
-  size_t stride;    // bytes from a chunk to the next: the other layers' lie between
+  uint8_t* memory;        // of all layers
+  size_t before, stride;  // bytes of one block: of the layers before this one, of all layers
   KvType type;
   int n_kv_heads, head_dim, v_dim;
 
-  uint8_t* keys(int block, int head) const { return chunk(block) + place(block, head) * k_bytes(); }
-  uint8_t* values(int block, int head) const {
-    return chunk(block) + size_t(kKvChunk) * n_kv_heads * k_bytes() + place(block, head) * v_bytes();
+  uint8_t* keys(int block, int head) const {
+    const int n = chunk_blocks(block);
+    return chunk(block, n) + place(block, head, n) * k_bytes();
   }
-  uint8_t* chunk(int block) const { return memory + size_t(block / kKvChunk) * stride; }
-  size_t place(int block, int head) const { return size_t(block % kKvChunk) * n_kv_heads + head; }
+  uint8_t* values(int block, int head) const {
+    const int n = chunk_blocks(block);
+    return chunk(block, n) + size_t(n) * n_kv_heads * k_bytes() + place(block, head, n) * v_bytes();
+  }
+  static int chunk_blocks(int block) { return block < kKvChunk ? 1 << (31 - __builtin_clz(block | 1)) : kKvChunk; }
+  uint8_t* chunk(int block, int n) const { return memory + size_t(block & -n) * stride + n * before; }
+  size_t place(int block, int head, int n) const { return size_t(block & (n - 1)) * n_kv_heads + head; }
+  size_t block_bytes() const { return n_kv_heads * (k_bytes() + v_bytes()); }
 
   size_t bytes(int n) const {
     if (type == KvType::BF16_12) return kKvBases + size_t(n) * 24;

@@ -8,7 +8,6 @@
 #include <stdexcept>
 
 #include "half.h"
-#include "sample.h"
 
 namespace gristmill {
 
@@ -58,7 +57,7 @@ bool Linear::packed() const {
 Ops::Ops(int n_threads, const std::string& isa) : pool_(n_threads), kernels_(find_kernels(isa)) {}
 
 void Ops::for_rows(int n_rows, int64_t cost, const std::function<void(int)>& body) {
-  if (n_rows * cost < kAlone) {
+  if (n_rows <= 1 || n_rows * cost < kAlone) {
     for (int i = 0; i < n_rows; i++) body(i);
   } else {
     pool_.run(n_rows, body);
@@ -107,8 +106,8 @@ void Ops::prepare(const Rows& x, const int* rows, int n_columns, int tile_column
     Column& c = out.columns[i];
     c = Column{};
     if (rows && rows[i] < 0) return;
-    thread_local std::vector<float> scratch;
-    float* floats = f32 ? out.f32.data() + size_t(i) * n_f32 : x.norm ? grown(scratch, n) : nullptr;
+    thread_local Scratch<float> scratch;
+    float* floats = f32 ? out.f32.data() + size_t(i) * n_f32 : x.norm ? scratch.grown(n) : nullptr;
     c.x = row_of(x, rows ? rows[i] : i, n, floats);
     int lane = i % tile_columns;
     size_t tile = size_t(i / tile_columns);
@@ -241,8 +240,11 @@ void Ops::run() {
   run_tasks([&](const Task& t, const Block& b) {
     const PackedMatrix& part = *t.w->parts[t.part];
     const Columns columns = t.columns.some(b.first, b.n, t.w->cols() / kBlock);
-    if (part.packed(t.matrix)) return multiply(*t.w, t.matrix, t.part, {part.matrix, t.matrix, b.panel, b.panel_end, 0}, columns);
-    thread_local std::vector<uint8_t> memory;
+    thread_local PanelReader::Memory memory;
+    if (part.packed(t.matrix)) {
+      if (part.matrix.n_matrices == 1) memory.release();  // of experts others may have to be read
+      return multiply(*t.w, t.matrix, t.part, {part.matrix, t.matrix, b.panel, b.panel_end, 0}, columns);
+    }
     PanelReader reader(part, t.matrix, b.panel, b.panel_end, *kernels_, memory);
     for (int p = b.panel; p < b.panel_end; p += kGroup) {
       const Panels panels = reader.read(std::min(p + kGroup, b.panel_end));
@@ -256,13 +258,14 @@ void Ops::run() {
 void Ops::run_gated(float limit) {
   constexpr int kFloats = 16384, kBeside = 16;  // of a row: from one to the next no power of two
   run_tasks([&](const Task& t, const Block& b) {
-    thread_local std::vector<float> products;
+    thread_local Scratch<float> products;
     thread_local std::vector<Column> columns;
-    thread_local std::vector<uint8_t> memory[2];
+    thread_local PanelReader::Memory memory[2];
     const int d_ff = t.w->parts[0]->matrix.rows, most = std::min(b.n, columns_before_swiglu());
     const bool packed = t.w->parts[0]->packed(t.matrix) && t.w->parts[1]->packed(t.matrix);
+    if (packed && t.w->n_matrices() == 1) memory[0].release(), memory[1].release();
     const int step = packed ? std::max(kFloats / most / kLanes / kGroup, 1) * kGroup : kGroup, stride = step * kLanes + kBeside;
-    products.resize(std::max(products.size(), size_t(2) * most * stride));
+    float* const both = products.grown(size_t(2) * most * stride);
     columns.resize(columns_before_swiglu());
     PanelReader gates(*t.w->parts[0], t.matrix, b.panel, b.panel_end, *kernels_, memory[0]);
     PanelReader ups(*t.w->parts[1], t.matrix, b.panel, b.panel_end, *kernels_, memory[1]);
@@ -271,7 +274,7 @@ void Ops::run_gated(float limit) {
       const Panels panels[2] = {gates.read(end), ups.read(end)};
       if (!panels[0].exact || !panels[1].exact) guessed_wrong_ = true;
       for (int first = b.first; first < b.first + b.n; first += most) {
-        float* out = products.data();
+        float* out = both;
         for (int part = 0; part < 2; part++, out += size_t(most) * stride) {
           Columns some = (part ? t.other : t.columns).some(first, most, t.w->cols() / kBlock);
           std::copy_n(some.column, some.n, columns.begin());
@@ -279,7 +282,7 @@ void Ops::run_gated(float limit) {
           some.column = columns.data(), some.first_row = -row;
           multiply(*t.w, t.matrix, part, panels[part], some);
         }
-        const float *gate = products.data(), *up = gate + size_t(most) * stride;
+        const float *gate = both, *up = gate + size_t(most) * stride;
         for (int c = 0; c < std::min(most, b.first + b.n - first); c++)
           kernels_->swiglu(gate + size_t(c) * stride, up + size_t(c) * stride, n, limit, t.columns.column[first + c].y + row);
       }
@@ -327,7 +330,7 @@ void Ops::embed(const Linear& w, const int32_t* tokens, int n_tokens, float* y) 
   const PackedMatrix& table = *w.parts[0];
   const int cols = table.matrix.cols;
   for_rows(n_tokens, cols, [&](int i) {
-    thread_local std::vector<uint8_t> memory;
+    thread_local PanelReader::Memory memory;
     const int panel = tokens[i] / kLanes / kGroup * kGroup, end = std::min(panel + kGroup, table.matrix.n_panels());
     const Panels panels = PanelReader(table, 0, panel, end, *kernels_, memory, true).read(end);
     unpack_row(panels.matrix, panels.index, tokens[i] - panels.first * kLanes, y + size_t(i) * cols);
@@ -432,33 +435,37 @@ void Ops::moe(const MoeCall& c) {
 // ---- sampling -------------------------------------------------------------------------------------------------------
 
 void Ops::sample(const SampleCall& c) {
-  auto adjusted = [&](int r, const float* logits) -> const float* {
+  auto adjusted = [&](int r, const float* logits, std::vector<float>& y) -> const float* {
     static constexpr float kNone[3] = {1, 0, 0};
     int begin = c.listed_start ? std::clamp(c.listed_start[r], 0, c.n_listed) : 0;
     int end = c.listed_start ? std::clamp(c.listed_start[r + 1], begin, c.n_listed) : 0;
     if (begin == end && !c.masks) return logits;
     const float* penalty = c.penalties ? c.penalties + 3 * r : kNone;
     const uint32_t* mask = c.masks ? c.masks + size_t(r) * ((c.vocab_size + 31) / 32) : nullptr;
-    thread_local std::vector<float> own;
-    own.resize(c.vocab_size);
+    y.resize(c.vocab_size);
     adjust(logits, c.vocab_size, {c.listed_ids + begin, c.listed_counts + begin, c.listed_bias + begin, end - begin,
-                                  penalty[0], penalty[1], penalty[2], mask}, own.data());
-    return own.data();
+                                  penalty[0], penalty[1], penalty[2], mask}, y.data());
+    return y.data();
   };
   for_rows(c.n_rows, c.vocab_size, [&](int r) {
-    const float* logits = adjusted(r, c.logits + size_t(r) * c.vocab_size);
     SampleParams params{c.temperature[r], c.top_k[r], c.top_p[r], c.min_p[r], c.seed[r], c.position[r]};
-    c.ids[r] = gristmill::sample(*kernels_, logits, c.vocab_size, params);
+    rows_.with_one([&](RowMemory& memory) {
+      const float* logits = adjusted(r, c.logits + size_t(r) * c.vocab_size, memory.adjusted);
+      c.ids[r] = gristmill::sample(*kernels_, logits, c.vocab_size, params, memory);
+    });
   });
 }
 
 void Ops::logprobs(const LogprobsCall& c) {
   for_rows(c.n_rows, c.vocab_size, [&](int r) {
     const float* logits = c.logits + size_t(r) * c.vocab_size;
-    Logprobs result = gristmill::logprobs(*kernels_, logits, c.vocab_size, c.ids[r], c.n_top,
-                                          c.top_ids + size_t(r) * c.n_top, c.top_logprobs + size_t(r) * c.n_top);
-    c.logprobs[r] = result.logprob;
-    c.ranks[r] = result.rank;
+    const size_t top = size_t(r) * c.n_top;
+    rows_.with_one([&](RowMemory& memory) {
+      Logprobs result = gristmill::logprobs(*kernels_, logits, c.vocab_size, c.ids[r], c.n_top, c.top_ids + top,
+                                            c.top_logprobs + top, memory);
+      c.logprobs[r] = result.logprob;
+      c.ranks[r] = result.rank;
+    });
   });
 }
 

@@ -10,6 +10,7 @@
 #include "buffers.h"
 #include "matrix.h"
 #include "pack.h"
+#include "sample.h"
 #include "threads.h"
 
 namespace gristmill {
@@ -25,14 +26,11 @@ struct Linear {
   bool packed() const;  // all of it
 };
 
-// One layer of the cache. Layers share memory, chunks of all of them side by side: what a few tokens touch is then a few huge
-// pages, not two of each layer.
+// One layer of the cache. Layers share their memory.
 struct KvStore {
   KvLayer layer;
   int n_blocks;
   std::shared_ptr<HugeBuffer> memory;
-
-  size_t block_bytes() const { return layer.n_kv_heads * (layer.k_bytes() + layer.v_bytes()); }
 };
 
 std::vector<std::shared_ptr<KvStore>> make_kv_layers(const KvLayer& shape, int n_layers, int n_blocks);
@@ -207,7 +205,8 @@ class Ops {
   Activations input_;
   std::vector<float> hidden_rows_, out_;  // of experts
   std::vector<Task> tasks_;
-  std::vector<float> states_;  // of attention that is divided by segments
+  Spares<RowMemory> rows_;  // of logits
+  Scratch<float> states_;  // of attention that is divided by segments
 };
 
 }  // namespace gristmill

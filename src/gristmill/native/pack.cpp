@@ -8,7 +8,6 @@
 #include <cstring>
 #include <vector>
 
-#include "buffers.h"
 #include "grids.h"
 #include "half.h"
 #include "lay.h"
@@ -47,8 +46,8 @@ class GroupReader {
   }
 
  public:
-  GroupReader(const SourceWeight& weight, Pack target, const Kernels& kernels)
-      : w_(weight), kernels_(kernels), by_rows_(target == Pack::Q8R), target_(source_of(target)),
+  GroupReader(const SourceWeight& weight, Pack target, const Kernels& kernels, Scratch<uint8_t>& memory)
+      : w_(weight), kernels_(kernels), memory_(memory), by_rows_(target == Pack::Q8R), target_(source_of(target)),
         quantizes_(weight.quantize_to != Pack::kCount),
         widens_(weight.source == Source::F16 && (target == Pack::BF16 || target == Pack::BF16_12)),
         spells_(is_grid(weight.source)),
@@ -109,11 +108,10 @@ class GroupReader {
 
   // Blocks of n rows, to copies of them: mostly of all that lies between the first and the last one.
   void read_file(int n) {
-    thread_local std::vector<uint8_t> memory;
     const auto [low, high] = std::minmax_element(blocks_, blocks_ + n);
     const uint8_t* first = *low;
     const size_t at_once = size_t(*high - first) + row_bytes_, all = row_bytes_ * size_t(n);
-    uint8_t* copy = grown(memory, std::min(at_once, 2 * all));
+    uint8_t* copy = memory_.grown(std::min(at_once, 2 * all));
     if (at_once <= 2 * all) {
       const uint8_t* rows = read_bytes(w_, first, at_once, copy);
       for (int i = 0; i < n; i++) blocks_[i] = rows + (blocks_[i] - first);
@@ -157,6 +155,7 @@ class GroupReader {
 
   const SourceWeight& w_;
   const Kernels& kernels_;
+  Scratch<uint8_t>& memory_;  // of rows that are read
   bool by_rows_;
   Source target_;  // what rows are quantized to
   bool quantizes_, widens_, spells_, rounds_, exact_ = true;
@@ -190,8 +189,8 @@ void fetch_row(const Job& job, const GroupReader& reader, int g, int i, size_t b
 // foresee; but while one stretch of them is laid, the next one can be asked for.
 class GroupLayer {
  public:
-  GroupLayer(const Job& job, int end, const Kernels& kernels)
-      : job_(job), end_(end), kernels_(kernels), reader_(*job.weight, job.matrix.pack, kernels) {}
+  GroupLayer(const Job& job, int end, const Kernels& kernels, Scratch<uint8_t>& memory)
+      : job_(job), end_(end), kernels_(kernels), reader_(*job.weight, job.matrix.pack, kernels, memory) {}
 
   // put(at, unit): where steps that belong at byte `at` of the group are laid; done(at, n_bytes): they are there. Whether all
   // of the group could be laid; its tail is then to be had.
@@ -241,7 +240,8 @@ bool pack_groups(const Job& job, int begin, int end, const Kernels& kernels) {
   const Matrix& m = job.matrix;
   alignas(64) uint8_t stage[17 << 10];
   if (m.step_offset(kGroup, steps_at_once(m.pack)) > sizeof stage) throw std::logic_error("pack: a group's steps are too large");
-  GroupLayer layer(job, end, kernels);
+  Scratch<uint8_t> memory;
+  GroupLayer layer(job, end, kernels, memory);
   for (int g = begin; g < end; g++) {
     const int panel = job.first_panel(g);
     uint8_t* group = job.base + m.group_offset(job.number(g), panel);
@@ -387,9 +387,9 @@ bool is_widened(const SourceWeight& w, int64_t n, ThreadPool& pool, const Kernel
   n = std::min(n, n_rows);
   std::atomic<bool> exact{true};
   pool.run(int((n + kRowsAtOnce - 1) / kRowsAtOnce), [&](int i) {
-    thread_local std::vector<uint8_t> memory;
+    thread_local Scratch<uint8_t> memory;
     const size_t row_bytes = size_t(w.cols) * 2;
-    uint8_t *copy = grown(memory, 2 * row_bytes), *bf16 = copy + row_bytes;
+    uint8_t *copy = memory.grown(2 * row_bytes), *bf16 = copy + row_bytes;
     const int64_t first = int64_t(i) * kRowsAtOnce, end = std::min(first + kRowsAtOnce, n);
     for (int64_t r = first; r < end && exact; r++) {
       const uint8_t* row = read_bytes(w, w.data + row_bytes * size_t(r * n_rows / n), row_bytes, copy);
@@ -442,15 +442,13 @@ void pack(const std::vector<Due>& due, ThreadPool& pool, Arena& arena, const Ker
 // Lays groups where they are near. Numbers are not shortened: that takes longer than they take to be read once.
 class PanelReader::Near {
  public:
-  Near(const PackedMatrix& w, int matrix, int end, const Kernels& kernels, std::vector<uint8_t>& memory, bool as_stored)
+  Near(const PackedMatrix& w, int matrix, int end, const Kernels& kernels, Memory& memory, bool as_stored)
       : matrix_(with(w.matrix, as_stored && is_half(*w.source) ? Pack::F16 : w.matrix.plain())),
-        first_(matrix * matrix_.n_groups()), job_{w.source.get(), matrix_, nullptr}, memory_(memory),
-        layer_(job_, group_of(end + kGroup - 1), kernels) {}
+        first_(matrix * matrix_.n_groups()), job_{w.source.get(), matrix_, nullptr},
+        panels_(memory.panels), layer_(job_, group_of(end + kGroup - 1), kernels, memory.rows) {}
 
   Panels lay(int begin, int end) {
-    constexpr size_t kAlignment = 64;
-    memory_.resize(std::max(memory_.size(), matrix_.panel_bytes() * size_t(end - begin) + kAlignment));
-    uint8_t* const data = memory_.data() + (kAlignment - reinterpret_cast<uintptr_t>(memory_.data()) % kAlignment) % kAlignment;
+    uint8_t* const data = panels_.grown(matrix_.panel_bytes() * size_t(end - begin));
     for (int panel = begin; panel < end; panel += kGroup) {
       uint8_t* const group = data + matrix_.panel_bytes() * size_t(panel - begin);
       exact_ &= layer_.lay(group_of(panel), [&](size_t at) { return group + at; }, [](size_t, size_t) {});
@@ -472,13 +470,13 @@ class PanelReader::Near {
   const Matrix matrix_;
   const int first_;
   const Job job_;
-  std::vector<uint8_t>& memory_;
+  Scratch<uint8_t>& panels_;
   GroupLayer layer_;
   bool exact_ = true;
 };
 
 PanelReader::PanelReader(const PackedMatrix& w, int matrix, int begin, int end, const Kernels& kernels,
-                         std::vector<uint8_t>& memory, bool as_stored)
+                         Memory& memory, bool as_stored)
     : w_(w), index_(matrix), next_(begin),
       near_(w.packed(matrix) ? nullptr : new Near(w, matrix, end, kernels, memory, as_stored)) {}
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "arena.h"
+#include "buffers.h"
 #include "dequantize.h"
 #include "matrix.h"
 #include "threads.h"
@@ -81,7 +82,11 @@ struct Panels {
 // some at a time, as they are multiplied or, as_stored, in the type of their file. Both ends are groups' or the last panel's.
 class PanelReader {
  public:
-  PanelReader(const PackedMatrix& w, int matrix, int begin, int end, const Kernels& kernels, std::vector<uint8_t>& memory,
+  struct Memory {
+    Scratch<uint8_t> rows, panels;
+    void release() { rows.release(), panels.release(); }
+  };
+  PanelReader(const PackedMatrix& w, int matrix, int begin, int end, const Kernels& kernels, Memory& memory,
               bool as_stored = false);
   ~PanelReader();
   // The next ones up to `end`, which hold until the next call.

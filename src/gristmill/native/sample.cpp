@@ -26,18 +26,17 @@ struct Before {
   bool operator()(int32_t a, int32_t b) const { return logits[a] != logits[b] ? logits[a] > logits[b] : a < b; }
 };
 
-// A row on its way to a choice. Vectors are kept for their memory alone.
+// A row on its way to a choice.
 class Row {
  public:
-  void start(const Kernels& kernels, const float* logits, int n, int32_t best, float inverse) {
+  Row(const Kernels& kernels, const float* logits, int n, int32_t best, float inverse, RowMemory& memory)
+      : kernels_(kernels), logits_(logits), n_(n), last_{float(double(logits[best]) - kFarthest / inverse), n},
+        weights_(memory.weights), sums_(memory.sums), peaks_(memory.peaks), ids_(memory.ids) {
     size_t n_chunks = size_t(n + kWeighChunk - 1) / kWeighChunk;
-    kernels_ = &kernels, logits_ = logits, n_ = n;
     weights_.resize(n);
     sums_.resize(n_chunks);
     peaks_.resize(n_chunks);
     kernels.weigh(logits, n, logits[best], inverse, weights_.data(), sums_.data(), peaks_.data());
-    last_ = {float(double(logits[best]) - kFarthest / inverse), n};
-    narrowed_ = false;
   }
 
   void drop_below(float logit) {
@@ -117,7 +116,7 @@ class Row {
     for (size_t chunk = 0; chunk < peaks_.size(); chunk++) {
       if (peaks_[chunk] < bound) continue;
       int begin = int(chunk) * kWeighChunk, count = std::min(kWeighChunk, n_ - begin);
-      sum.weight += kernels_->weight_at_least(logits_ + begin, weights_.data() + begin, count, bound, &sum.n);
+      sum.weight += kernels_.weight_at_least(logits_ + begin, weights_.data() + begin, count, bound, &sum.n);
     }
     return sum;
   }
@@ -130,16 +129,16 @@ class Row {
     }
   }
 
-  const Kernels* kernels_ = nullptr;
-  const float* logits_ = nullptr;
-  int n_ = 0;
+  const Kernels& kernels_;
+  const float* logits_;
+  int n_;
   struct {
     float logit;
     int32_t id;
-  } last_{};  // of the order by logits: what comes after it is dropped
+  } last_;  // of the order by logits: what comes after it is dropped
   bool narrowed_ = false;
-  std::vector<float> weights_, sums_, peaks_;
-  std::vector<int32_t> ids_;
+  std::vector<float>&weights_, &sums_, &peaks_;
+  std::vector<int32_t>& ids_;
 };
 
 }  // namespace
@@ -161,11 +160,10 @@ void adjust(const float* logits, int n, const Adjustments& a, float* y) {
     if (!(a.mask[i / 32] >> (i % 32) & 1)) y[i] = -std::numeric_limits<float>::infinity();
 }
 
-int32_t sample(const Kernels& kernels, const float* logits, int n, const SampleParams& p) {
+int32_t sample(const Kernels& kernels, const float* logits, int n, const SampleParams& p, RowMemory& memory) {
   int32_t best = kernels.argmax(logits, n);
   if (best == kNoId || p.temperature == 0.0f || p.top_k == 1) return best;
-  thread_local Row row;
-  row.start(kernels, logits, n, best, 1.0f / p.temperature);
+  Row row(kernels, logits, n, best, 1.0f / p.temperature, memory);
   if (p.min_p > 0) row.drop_below(float(double(logits[best]) + std::log(double(p.min_p)) * p.temperature));
   if (p.top_k > 0 && p.top_k < n) row.keep_head(p.top_k, 2.0);
   if (p.top_p < 1.0f) row.keep_head(n, double(p.top_p));
@@ -173,10 +171,9 @@ int32_t sample(const Kernels& kernels, const float* logits, int n, const SampleP
 }
 
 Logprobs logprobs(const Kernels& kernels, const float* logits, int n, int32_t id, int n_top, int32_t* top_ids,
-                  double* top_logprobs) {
+                  double* top_logprobs, RowMemory& memory) {
   int32_t best = std::max(kernels.argmax(logits, n), 0);
-  thread_local Row row;
-  row.start(kernels, logits, n, best, 1.0f);
+  Row row(kernels, logits, n, best, 1.0f, memory);
   double offset = double(logits[best]) + std::log(row.add_up());
   Before before{logits};
   int32_t rank = 1;

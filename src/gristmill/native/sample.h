@@ -1,6 +1,7 @@
 // Choosing tokens from logits, and their log-probabilities. Randomness depends on (seed, position) alone.
 #pragma once
 #include <cstdint>
+#include <vector>
 
 #include "matrix.h"
 
@@ -24,6 +25,12 @@ struct SampleParams {
   int64_t position;   // of the token being chosen
 };
 
+// Memory for one row of logits at a time.
+struct RowMemory {
+  std::vector<float> adjusted, weights, sums, peaks;
+  std::vector<int32_t> ids;
+};
+
 // A number in [0, 1) with 53 random bits, a function of its arguments alone.
 double uniform(uint64_t seed, uint64_t position);
 
@@ -33,7 +40,7 @@ void adjust(const float* logits, int n, const Adjustments& adjustments, float* y
 // kNoId where a logit is NaN, or the largest not finite. Temperature first; then min_p, top_k and top_p each on what the one
 // before left; of equal logits the lower id counts as larger. What has less than e^-45 of the likeliest's probability is never
 // chosen.
-int32_t sample(const Kernels& kernels, const float* logits, int n, const SampleParams& params);
+int32_t sample(const Kernels& kernels, const float* logits, int n, const SampleParams& params, RowMemory& memory);
 
 struct Logprobs {
   double logprob;
@@ -41,6 +48,6 @@ struct Logprobs {
 };
 // Of `id`, and the n_top likeliest in order.
 Logprobs logprobs(const Kernels& kernels, const float* logits, int n, int32_t id, int n_top, int32_t* top_ids,
-                  double* top_logprobs);
+                  double* top_logprobs, RowMemory& memory);
 
 }  // namespace gristmill

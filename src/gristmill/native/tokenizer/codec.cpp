@@ -73,6 +73,7 @@ Codec::Codec(Vocab vocab, PairTable pairs, uint32_t n_ids, const std::array<uint
   may_be_unknown_ = !options_.initial_bytes && options_.unknown != kNone &&
                     std::find(byte_ids_.begin(), byte_ids_.end(), kNone) != byte_ids_.end();
   if (options_.splitter == Splitter::kNeighbours) index_neighbours();
+  if (options_.initial_bytes && !options_.whole_word_first) vocab_.drop_index();  // merging needs none
 }
 
 void Codec::add_phrase(std::string_view text, uint32_t id, uint8_t flags) {

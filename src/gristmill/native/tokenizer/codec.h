@@ -61,10 +61,10 @@ struct Workspace {
   std::vector<Token> tokens;
 
   void forget_long_words() {
-    merge = {};
-    symbols = {};
-    starts = {};
-    tokens = {};
+    merge = MergeScratch();
+    symbols = std::vector<uint32_t>();  // {} would keep its memory
+    starts = std::vector<uint32_t>();
+    tokens = std::vector<Token>();
   }
 };
 

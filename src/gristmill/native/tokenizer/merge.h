@@ -49,7 +49,7 @@ class PairTable {
   static size_t filter_place(uint64_t key) { return static_cast<size_t>(hash(key) >> (64 - kFilterBits)); }
   void grow(size_t n_slots);
 
-  static constexpr int kFilterBits = 22;
+  static constexpr int kFilterBits = 21;
   std::vector<uint64_t> filter_ = std::vector<uint64_t>((size_t{1} << kFilterBits) / 64);
   // Open addressing, at most three quarters full: who is not held seldom gets past the filter.
   std::vector<Slot> slots_{16, Slot{kEmpty, {kNone, kNone}}};

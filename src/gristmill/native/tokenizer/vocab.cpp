@@ -36,6 +36,12 @@ void Vocab::grow(size_t n_slots) {
   }
 }
 
+void Vocab::drop_index() {
+  findable_ = std::vector<uint8_t>();  // {} would keep its memory
+  slots_ = std::vector<uint32_t>();
+  n_indexed_ = 0;
+}
+
 uint32_t Vocab::append(std::string_view piece, bool findable) {
   const uint32_t id = size();
   if (piece.size() > UINT32_MAX - arena_.size()) throw std::length_error("a vocabulary of 4 GiB or more");

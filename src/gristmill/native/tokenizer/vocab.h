@@ -61,14 +61,16 @@ class Vocab {
   uint32_t append(std::string_view piece, bool findable);
   void index_from(uint32_t first);
   void reserve(size_t n_pieces, size_t n_bytes);
+  void drop_index();  // from now on none is found, and none added
 
   uint32_t size() const { return static_cast<uint32_t>(offsets_.size() - 1); }
   std::string_view operator[](uint32_t id) const {
     return {arena_.data() + offsets_[id], offsets_[id + 1] - offsets_[id]};
   }
-  bool findable(uint32_t id) const { return findable_[id] != 0; }  // once it is indexed: whether `find` gives it
+  // Whether `find` gives it, once it is indexed.
+  bool findable(uint32_t id) const { return id < findable_.size() && findable_[id] != 0; }
   bool gives(uint32_t id, std::string_view piece) const {  // whether `find` would, without looking elsewhere
-    return id < size() && findable(id) && equal_bytes((*this)[id], piece);
+    return findable(id) && equal_bytes((*this)[id], piece);
   }
   uint32_t find(std::string_view piece) const {  // kNone when there is none
     return find(piece, hash_bytes(piece.data(), piece.size()));
