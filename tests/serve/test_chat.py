@@ -228,6 +228,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"tool_choice": "required"}, "tool_choice"),
     ({"tools": [CLOCK], "structured_outputs": {"grammar": 'start: "a"'}}, "structured_outputs.grammar"),
     ({"response_format": {"type": "json_schema"}}, "response_format"),
+    ({"structured_outputs": {"regex": "(a"}}, "structured_outputs.regex"),
+    ({"structured_outputs": {"json": {"type": "nothing"}}}, "structured_outputs.json"),
     ({"chat_template_kwargs": {"unheard_of": True}}, "chat_template_kwargs.unheard_of"),
     ({"reasoning_effort": "high"}, "reasoning_effort"),
     ({"stream_options": {"include_usage": True}}, "stream_options"),
@@ -258,6 +260,8 @@ def test_a_schema_that_cannot_be_kept_is_refused(running, schema: dict[str, Any]
     with pytest.raises(BadRequestError) as caught:
         running.openai.chat.completions.create(**ASK, response_format=form, stream=True)
     assert caught.value.param == "response_format"
+    assert "response_format.json_schema.schema: " in caught.value.message
+    assert "structured_outputs" not in caught.value.message
 
 
 def test_fields_that_ask_for_nothing_pass(running) -> None:

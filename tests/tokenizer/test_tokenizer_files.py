@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from test_write_vocabularies import write_gguf
 from tokenizer_lines import random_lines
 from tokenizer_oracles import THOROUGH, our_o200k, ours, read_metadata, sentencepiece_oracle
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from gristmill._tokenizer import Splitter
 from gristmill.formats.open import open_checkpoint
@@ -582,3 +582,84 @@ def test_end_ids_of_a_folder(tmp_path: Path) -> None:
         (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": bad}))
         with pytest.raises(TokenizerError, match="eos_token_id"):
             load_path(tmp_path)
+
+
+ADDED_CONFIG = {
+    "tokenizer_class": "LlamaTokenizer",
+    "add_bos_token": True,
+    "bos_token": "<s>",
+    "eos_token": "<|end|>",
+    "unk_token": "<unk>",
+}
+ADDED_TEXTS = [
+    "<|start|>user\nHi<|end|>\n",
+    "go<|start|>",
+    "a two words",
+    "two words",
+    "atwo wordsb",
+    "<pad><|end|>",
+    "plain",
+]
+
+
+def added_folder(data: Path, folder: Path, legacy: bool, decoder: bool) -> None:
+    """Llama 2's tokenizer.model, which knows nothing of four tokens that others have added to it since."""
+    shutil.copyfile(data / "tokenizers" / "llama2-tokenizer.model", folder / "tokenizer.model")
+    ids = {"<|end|>": 32000, "<|start|>": 32001, "two words": 32002, "<pad>": 32003}
+    config = {**ADDED_CONFIG, "legacy": legacy, "pad_token": {"__type": "AddedToken", "content": "<pad>"}}
+    if decoder:
+        known = {0: "<unk>", 1: "<s>", 2: "</s>"} | {token_id: text for text, token_id in ids.items()}
+        config["added_tokens_decoder"] = {
+            str(token_id): {"content": text, "special": token_id < 3} for token_id, text in known.items()
+        }
+    else:
+        (folder / "added_tokens.json").write_text(json.dumps(ids))
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    (folder / "config.json").write_text(json.dumps({"model_type": "llama", "vocab_size": 32064}))
+
+
+@pytest.mark.parametrize("legacy", [True, False])
+@pytest.mark.parametrize("decoder", [True, False])
+def test_tokens_added_beside_tokenizer_model(data: Path, tmp_path: Path, legacy: bool, decoder: bool) -> None:
+    """As transformers has them: their ids and texts, which are special, and the end of an answer."""
+    added_folder(data, tmp_path, legacy, decoder)
+    mine, theirs = load_path(tmp_path), AutoTokenizer.from_pretrained(tmp_path)
+    for text in ADDED_TEXTS:
+        assert mine.encode(text, parse_special=True) == theirs.encode(text), text
+    assert mine.eos_ids[0] == theirs.eos_token_id == 32000
+    assert (
+        set(mine.special_ids)
+        == {"<unk>", "<s>", "</s>", "<|end|>", "<pad>"}
+        == set(theirs.all_special_tokens) | {"</s>"}
+    )
+    assert read_path(tmp_path).pad_id == theirs.pad_token_id == 32003
+    assert mine.encode("<|end|>two words")[1:] != mine.encode("<|end|>two words", parse_special=True)[1:]
+    assert (mine.vocab_size, mine.decode([32001, 32002])) == (32004, "<|start|>two words")
+
+
+def test_added_tokens_keep_their_ids(data: Path, tmp_path: Path) -> None:
+    """Also where ids between are nobody's, which transformers renumbers."""
+    shutil.copyfile(data / "tokenizers" / "llama2-tokenizer.model", tmp_path / "tokenizer.model")
+    (tmp_path / "added_tokens.json").write_text(json.dumps({"<x>": 32005, "<y>": 32002}))
+    tokenizer = load_path(tmp_path)
+    assert tokenizer.encode("<y><x>", add_special=False) == [32002, 32005]
+    assert (tokenizer.vocab_size, tokenizer.decode([32003, 32005, 32002])) == (32006, "<x><y>")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("added_tokens.json", {"<x>": 3}, r"give the id 3 to '<x>', which is .* in tokenizer\.model"),
+        ("added_tokens.json", {"<x>": "32000"}, r"added_tokens\.json: \$\.'<x>' is '32000'; ids are whole numbers"),
+        ("added_tokens.json", {"<x>": 1 << 40}, "ids are whole numbers from 0 to"),
+        ("tokenizer_config.json", {"added_tokens_decoder": {"a": {"content": "<x>"}}}, r"decoder\.'a' is 'a'; ids are"),
+        ("tokenizer_config.json", {"added_tokens_decoder": {"32000": {}}}, r"decoder\.32000\.content is missing"),
+        ("tokenizer_config.json", {"added_tokens_decoder": []}, r"added_tokens_decoder is \[\], not an object"),
+        ("tokenizer_config.json", {"legacy": "no"}, r"legacy is 'no', not true or false"),
+    ],
+)
+def test_added_tokens_that_cannot_be(data: Path, tmp_path: Path, name: str, content: Any, problem: str) -> None:
+    shutil.copyfile(data / "tokenizers" / "llama2-tokenizer.model", tmp_path / "tokenizer.model")
+    (tmp_path / name).write_text(json.dumps(content))
+    with pytest.raises(TokenizerError, match=problem):
+        read_path(tmp_path)

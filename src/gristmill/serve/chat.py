@@ -129,7 +129,7 @@ async def start_chat(host: Host, request: ChatRequest) -> ChatCall:
     try:
         answering = await host.service.start(copies(submitted, request.n))
     except ApiError as error:
-        raise texts.about_tools(error, prompt, wanted) from None
+        raise request.as_asked(texts.about_tools(error, prompt, wanted)) from None
     meter.prompt(len(prompt.ids))
     usage, created = Usage(len(prompt.ids)), int(time.time())
     reading, name = Reading(answering, turns, usage, meter, len(turns)), new_id("chatcmpl-")

@@ -139,6 +139,8 @@ async def start_completion(host: Host, request: CompletionRequest) -> Completion
         answering = await host.service.start(submitted)
     except TooManyError as error:
         raise TooManyError(error.n, error.capacity, "n" if request.n > 1 else "prompt") from None
+    except ApiError as error:
+        raise request.as_asked(error) from None
     for _, ids in prompts:
         meter.prompt(len(ids))
     usage, created = Usage(sum(len(ids) for _, ids in prompts)), int(time.time())

@@ -22,6 +22,8 @@ _ANTHROPIC_KINDS = {
     413: "request_too_large",
     503: "overloaded_error",
 }
+GUIDED = "structured_outputs"
+"""The field of what the engine can be told to keep to."""
 _MISSING, _EXTRA, _ASSERTED = "missing", "extra_forbidden", "value_error"
 
 
@@ -113,7 +115,7 @@ def as_api_error(error: BaseException) -> ApiError:
         case GuideError() if "try again later" in error.reason:
             return overloaded(str(error))
         case GuideError():
-            return ApiError(400, str(error), param="response_format", code="invalid_schema")
+            return ApiError(400, str(error), param=f"{GUIDED}.{error.field}", code="invalid_schema")
         case ValueError():
             return ApiError(400, str(error), code="invalid_value")
         case MemoryError():

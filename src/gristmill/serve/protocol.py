@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from gristmill.serve.errors import refuse
+from gristmill.serve.errors import GUIDED, ApiError, refuse
 from gristmill.types import SamplingParams, StructuredOutputsParams
 
 MAX_STOPS: Final = 16
@@ -159,6 +159,14 @@ class Sampling(Strict):
             disable_any_whitespace=given.disable_any_whitespace,
             whitespace_pattern=given.whitespace_pattern,
         )
+
+    def as_asked(self, error: ApiError) -> ApiError:
+        """What the engine says of a constraint, by the field in which this request has it."""
+        if self.response_format is None or error.param is None or not error.param.startswith(f"{GUIDED}."):
+            return error
+        reason = error.message.removeprefix(f"{error.param}: ")
+        message = f"response_format.json_schema.schema: {reason}"
+        return ApiError(error.status, message, param="response_format", code=error.code)
 
     def params(
         self,

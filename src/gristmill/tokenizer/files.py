@@ -6,10 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from gristmill.tokenizer.added_files import add_tokens
 from gristmill.tokenizer.build import make_tokenizer
 from gristmill.tokenizer.core import CodecTokenizer
 from gristmill.tokenizer.interface import MissingTokenizerError, TokenizerError
-from gristmill.tokenizer.json_fields import Fields, read_json
+from gristmill.tokenizer.json_fields import read_optional
 from gristmill.tokenizer.llama2c import read_llama2c
 from gristmill.tokenizer.sentencepiece_file import read_sentencepiece
 from gristmill.tokenizer.tiktoken_file import read_tiktoken
@@ -59,10 +60,25 @@ def _read_file(path: Path, n_tokens: int | None) -> Vocabulary:
             return read_tiktoken(path)  # Meta's Llama 3 calls its ranks tokenizer.model
         beside = _read_model_files(path.parent)
         vocabulary = read_sentencepiece(path, adds_bos=beside.adds_bos is not False, adds_eos=bool(beside.adds_eos))
+        vocabulary = _named(add_tokens(vocabulary, path), beside)
+        if not read_optional(path.parent / "tokenizer_config.json").flag("legacy", True):
+            vocabulary = replace(vocabulary, space_after_added=False)
         return _ending(vocabulary, path)
     if name.endswith(".bin"):
         return _ending(read_llama2c(path, n_tokens), path)
     raise TokenizerError(f"{path}: supported are *.json, *.model, *.tiktoken, *.tiktoken.gz and llama2.c's *.bin")
+
+
+def _named(vocabulary: Vocabulary, beside: ModelFiles) -> Vocabulary:
+    """With the end of text and the padding that files beside it name, where they name a special token."""
+    ids = vocabulary.special_ids
+    eos_id = ids.get(beside.eos) if beside.eos is not None else None
+    if eos_id is not None and eos_id != vocabulary.eos_id:
+        suffix = tuple(eos_id if token_id == vocabulary.eos_id else token_id for token_id in vocabulary.suffix_ids)
+        ends = tuple(dict.fromkeys((eos_id, *vocabulary.named_end_ids)))
+        vocabulary = replace(vocabulary, named_end_ids=ends, suffix_ids=suffix)
+    pad_id = ids.get(beside.pad) if beside.pad is not None else None
+    return vocabulary if pad_id is None else replace(vocabulary, pad_id=pad_id)
 
 
 def _ending(vocabulary: Vocabulary, path: Path) -> Vocabulary:
@@ -86,9 +102,9 @@ def _read_model_files(folder: Path) -> ModelFiles:
     texts: dict[str, str | None] = {"bos_token": None, "eos_token": None, "pad_token": None}
     flags: dict[str, bool | None] = {"add_bos_token": None, "add_eos_token": None}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
-        fields = _read_optional(folder / name)
+        fields = read_optional(folder / name)
         for key in texts:
-            texts[key] = _token_text(fields, key) or texts[key]
+            texts[key] = fields.token_text(key) or texts[key]
         for key in flags:
             if fields.get(key) is not None:
                 flags[key] = fields.flag(key, False)
@@ -102,20 +118,10 @@ def _read_model_files(folder: Path) -> ModelFiles:
     )
 
 
-def _read_optional(path: Path) -> Fields:
-    return read_json(path) if path.is_file() else Fields({}, str(path))
-
-
-def _token_text(fields: Fields, name: str) -> str | None:
-    """A token as tokenizer_config.json writes it: a string, or an object with the string in `content`."""
-    value = fields.get(name)
-    return fields.child(name).text("content") if isinstance(value, dict) else fields.text(name)
-
-
 def _read_eos_ids(folder: Path) -> tuple[int, ...]:
     """generation_config.json counts before config.json; either may name one id or a list."""
     for name in ("generation_config.json", "config.json"):
-        fields = _read_optional(folder / name)
+        fields = read_optional(folder / name)
         value: Any = fields.get("eos_token_id")
         if value is None:
             continue

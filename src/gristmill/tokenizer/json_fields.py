@@ -38,6 +38,10 @@ class Fields:
             raise self.fail(name, "is missing or empty")
         return value
 
+    def token_text(self, name: str) -> str | None:
+        """A token as tokenizer_config.json writes it: a string, or an object with the string in `content`."""
+        return self.child(name).text("content") if isinstance(self.values.get(name), dict) else self.text(name)
+
     def flag(self, name: str, default: bool) -> bool:
         value = self.values.get(name)
         if value is None:
@@ -86,3 +90,8 @@ def read_json(path: Path) -> Fields:
     if not isinstance(values, dict):
         raise TokenizerError(f"{path}: is not a JSON object")
     return Fields(values, f"{path}: $")
+
+
+def read_optional(path: Path) -> Fields:
+    """The same of a file that need not be there: then no fields."""
+    return read_json(path) if path.is_file() else Fields({}, f"{path}: $")

@@ -112,18 +112,29 @@ def _check_model(model: Fields) -> None:
             raise model.fail(name, f"is {model.get(name)!r:.80}; not supported")
 
 
+def flags_of(token: Fields, *, is_special: bool) -> int:
+    """How an added token claims text. is_special: also where it does not say so itself."""
+    flags = SPECIAL if token.flag("special", False) or is_special else 0
+    flags |= LEFT_STRIP if token.flag("lstrip", False) else 0
+    flags |= RIGHT_STRIP if token.flag("rstrip", False) else 0
+    return flags | (SINGLE_WORD if token.flag("single_word", False) else 0)
+
+
+def check_id(fields: Fields, name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _MAX_ID:
+        raise fields.fail(name, f"is {value!r:.80}; ids are whole numbers from 0 to {_MAX_ID - 1}")
+    return value
+
+
 def _read_added(fields: Fields, steps: _Steps, beside: ModelFiles) -> Iterator[AddedToken]:
     """Special are also those that files beside name. Others that are normalized get their spaces as the text does, and
     are found in what became of it."""
     for token in fields.children("added_tokens"):
         text = token.need_text("content")
-        flags = SPECIAL if token.flag("special", False) or text in beside.names else 0
-        flags |= LEFT_STRIP if token.flag("lstrip", False) else 0
-        flags |= RIGHT_STRIP if token.flag("rstrip", False) else 0
-        flags |= SINGLE_WORD if token.flag("single_word", False) else 0
+        flags = flags_of(token, is_special=text in beside.names)
         if token.flag("normalized", False) and steps.normalizes_spaces and not flags:
             text, flags = " " * steps.space_first + text.replace(SPACE_MARK, " "), AFTER_SPACING
-        yield AddedToken(text, _check_id(token, "id", token.get("id")), flags)
+        yield AddedToken(text, check_id(token, "id", token.get("id")), flags)
 
 
 def _read_named(model: Fields, beside: ModelFiles, known: set[int]) -> Iterator[AddedToken]:
@@ -131,15 +142,9 @@ def _read_named(model: Fields, beside: ModelFiles, known: set[int]) -> Iterator[
     vocabulary = model.get("vocab")
     for text in beside.names:
         if isinstance(vocabulary, dict) and text in vocabulary:
-            token_id = _check_id(model, f"vocab[{text!r:.80}]", vocabulary[text])
+            token_id = check_id(model, f"vocab[{text!r:.80}]", vocabulary[text])
             if token_id not in known:
                 yield AddedToken(text, token_id, SPECIAL)
-
-
-def _check_id(fields: Fields, name: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _MAX_ID:
-        raise fields.fail(name, f"is {value!r:.80}; ids are whole numbers from 0 to {_MAX_ID - 1}")
-    return value
 
 
 def _read_vocabulary(model: Fields, added: tuple[AddedToken, ...], *, byte_level: bool) -> tuple[list[str], bytes]:
@@ -148,7 +153,7 @@ def _read_vocabulary(model: Fields, added: tuple[AddedToken, ...], *, byte_level
     if not isinstance(vocabulary, dict) or not vocabulary:
         raise model.fail("vocab", "is missing or no object of tokens and ids")
     for text, token_id in vocabulary.items():
-        _check_id(model, f"vocab[{text!r:.80}]", token_id)
+        check_id(model, f"vocab[{text!r:.80}]", token_id)
     n_ids = 1 + max(max(vocabulary.values()), max((token.token_id for token in added), default=0))
     texts = [""] * n_ids
     types = bytearray([UNUSED]) * n_ids
@@ -317,5 +322,5 @@ def _read_template(fields: Fields) -> tuple[tuple[int, ...], tuple[int, ...]]:
                 ids = tokens.child(name).get("ids")
                 if not isinstance(ids, list):
                     raise tokens.fail(name, "has no ids")
-                target.extend(_check_id(tokens, name, token_id) for token_id in ids)
+                target.extend(check_id(tokens, name, token_id) for token_id in ids)
     return tuple(prefix), tuple(suffix)
