@@ -271,11 +271,11 @@ void Ops::attention(const AttentionCall& c, const StoreCall* before) {
   std::vector<Tile> tiles;
   const bool many = are_many(c, pool_.size());
   const int most_rows = many ? kMaxAttentionRows : kFewerAttentionRows;
-  // All heads together are read fastest, but there must be something to do for every thread.
+  // All heads together are read fastest, but every thread must have something to do, and many threads as much.
   for (int n_heads = c.kv.n_kv_heads;; n_heads = (n_heads + 1) / 2) {
     tiles.clear(), n_segments = 0;
     for (int s = 0; s < c.n_sequences; s++) n_segments += plan_sequence(c, s, most_rows, n_heads, tiles);
-    if (n_heads == 1 || n_segments >= 2 * pool_.size() - 1) break;
+    if (n_heads == 1 || n_segments >= 2 * pool_.size() - 2) break;
   }
   auto start = [&](const TileRows& t, float* totals) {
     for (int r = 0; r < t.rows.n_heads * t.rows.n_rows; r++) {

@@ -59,24 +59,28 @@ inline void unpack(const Segment<T>& s, int block, int head) {
   unpack_values(s.kv, s.value_bytes(block, head), s.plain_values(block));
 }
 
-// Asks for so many bytes of a head's keys or values, which take `n` bytes, as they lie in the head after the next.
+// Asks for so many bytes as they lie in another head's keys or values, which are `away` from this one's.
 template <int Bytes>
-GRISTMILL_INLINE void ask_beyond(const uint8_t* at, size_t n) {
-  if (kStreamsWait == Wait::First) ask_for<Bytes, 0>(at, 2 * int(n));
-  else if (kStreamsWait == Wait::Second) ask_for<Bytes, 2>(at, 2 * int(n));
+GRISTMILL_INLINE void ask_beyond(const uint8_t* at, ptrdiff_t away) {
+  if (kStreamsWait == Wait::First)
+#pragma GCC unroll 16
+    for (int i = 0; i < Bytes; i += 64) __builtin_prefetch(at + away + i, 0, 0);
+  else if (kStreamsWait == Wait::Second)
+#pragma GCC unroll 16
+    for (int i = 0; i < Bytes; i += 64) __builtin_prefetch(at + away + i, 0, 2);
 }
 
 // Scores of R rows with the keys of a block, a lane a key.
 template <class T, int R>
-inline void shortened_scores(const Segment<T>& s, int block, int head, int row) {
+inline void shortened_scores(const Segment<T>& s, int block, int head, int row, ptrdiff_t away) {
   const typename T::Number* q = s.query(row);
   const uint8_t *bytes = s.key_bytes(block, head), *words = bytes + kKvBases;
   F acc[R];
 #pragma GCC unroll 16
   for (int r = 0; r < R; r++) acc[r] = f_zero();
-  ask_beyond<kKvBases>(bytes, s.kv.k_bytes());
+  ask_beyond<kKvBases>(bytes, away);
   for (int g = 0; g < s.kv.head_dim / 8; g++, words += kWordsBytes, q += kQuarters * R * T::kStep) {
-    ask_beyond<kWordsBytes>(words, s.kv.k_bytes());
+    ask_beyond<kWordsBytes>(words, away);
     each_plain_word<KvCode>(words, bytes, [&](int i, const uint8_t* word) __attribute__((always_inline)) {
 #pragma GCC unroll 16
       for (int r = 0; r < R; r++) acc[r] = T::step(acc[r], reinterpret_cast<const uint16_t*>(word), q + (i * R + r) * T::kStep);
@@ -88,7 +92,7 @@ inline void shortened_scores(const Segment<T>& s, int block, int head, int row) 
 
 // Adds a block's values, those of G words in each quarter from the gth on, to the outputs of R rows, which wait in their states.
 template <class T, int R, int G>
-inline void add_shortened(const Segment<T>& s, int head, int row, Range range, int block, int g) {
+inline void add_shortened(const Segment<T>& s, int head, int row, Range range, int block, int g, ptrdiff_t away) {
   const int n = s.kv.v_dim / 64, first = std::max(range.first / 2 - block * kKvBlock / 2, 0);
   const int end = std::min(range.last / 2 - block * kKvBlock / 2, kKvBlock / 2);
   constexpr int kStride = kScoreStride * int(sizeof(float) / sizeof(typename T::Number));
@@ -106,7 +110,7 @@ inline void add_shortened(const Segment<T>& s, int head, int row, Range range, i
   auto add = [&](int pair, auto whole) __attribute__((always_inline)) {
     const PairBases bases = bases_of_pair(bytes, pair);
     const uint8_t* words = bytes + kKvBases + (pair * n + g) * kWordsBytes;
-    ask_beyond<G * kWordsBytes>(words, s.kv.v_bytes());
+    ask_beyond<G * kWordsBytes>(words, away);
 #pragma GCC unroll 4
     for (int w = 0; w < G; w++) {
       auto add_word = [&](int i, const uint8_t* word) __attribute__((always_inline)) {
@@ -120,7 +124,7 @@ inline void add_shortened(const Segment<T>& s, int head, int row, Range range, i
       each_plain_word<KvCode>(words + w * kWordsBytes, reinterpret_cast<const uint8_t*>(&bases), add_word);
     }
   };
-  ask_beyond<kKvBases>(bytes, s.kv.v_bytes());
+  ask_beyond<kKvBases>(bytes, away);
   for (int pair = first; pair < end; pair++) add(pair, std::true_type());
   if (range.last % 2 && end < kKvBlock / 2) add(end, std::false_type());
 #pragma GCC unroll 16
@@ -131,25 +135,41 @@ inline void add_shortened(const Segment<T>& s, int head, int row, Range range, i
       for (int i = 0; i < kQuarters; i++) f_store(place(r, i, word), acc[r][word][i]);
 }
 
+// visit(block, head, away) for all heads of a range's blocks, as they lie in memory: `away` is from(block, head)'s distance from
+// what is read after the next head, which may be another block's, or behind the last ones `then`'s.
+template <class From, class Then, class Visit>
+inline void each_head(int begin, int end, int n_heads, From from, Then then, Visit visit) {
+  constexpr int kBeyond = 2;
+  for (int b = begin; b < end; b++)
+    for (int h = 0; h < n_heads; h++) {
+      const int block = b + (h + kBeyond) / n_heads, head = (h + kBeyond) % n_heads;
+      const uint8_t* soon = block < end ? from(block, head) : then(std::min(block - end + begin, end - 1), head);
+      visit(b, h, soon - from(b, h));
+    }
+}
+
 template <class T>
 void stream_shortened(const Segment<T>& s, int n_heads) {
   const Range range = range_of(s, 0, s.n_rows);
+  const int begin = range.first_block(), end = range.end_block();
+  auto keys = [&](int b, int h) { return s.key_bytes(b, h); };
+  auto values = [&](int b, int h) { return s.value_bytes(b, h); };
   std::fill(s.states, s.state(n_heads * s.n_rows), 0.0f);
-  for (int b = range.first_block(); b < range.end_block(); b++)
-    for (int h = 0; h < n_heads; h++)
-      for_groups(s.n_rows, [&](auto R, int r) { shortened_scores<T, R>(s, b, h, h * s.n_rows + r); });
+  each_head(begin, end, n_heads, keys, values, [&](int b, int h, ptrdiff_t away) {
+    for_groups(s.n_rows, [&](auto R, int r) { shortened_scores<T, R>(s, b, h, h * s.n_rows + r, away); });
+  });
   for (int row = 0; row < n_heads * s.n_rows; row++) {
     const int r = row % s.n_rows;
     softmax<typename T::Number>(s.scores + size_t(row) * kScoreStride, s.low[r], s.high[r], range, s.state(row));
   }
-  for (int b = range.first_block(); b < range.end_block(); b++)
-    for (int h = 0; h < n_heads; h++)
-      for_groups<4>(s.n_rows, [&](auto R, int r) {
-        constexpr int G = R > 2 ? 1 : 2;
-        int g = 0;
-        for (; g + G <= s.kv.v_dim / 64; g += G) add_shortened<T, R, G>(s, h, h * s.n_rows + r, range, b, g);
-        for (; g < s.kv.v_dim / 64; g++) add_shortened<T, R, 1>(s, h, h * s.n_rows + r, range, b, g);
-      });
+  each_head(begin, end, n_heads, values, values, [&](int b, int h, ptrdiff_t away) {
+    for_groups<4>(s.n_rows, [&](auto R, int r) {
+      constexpr int G = R > 2 ? 1 : 2;
+      int g = 0;
+      for (; g + G <= s.kv.v_dim / 64; g += G) add_shortened<T, R, G>(s, h, h * s.n_rows + r, range, b, g, away);
+      for (; g < s.kv.v_dim / 64; g++) add_shortened<T, R, 1>(s, h, h * s.n_rows + r, range, b, g, away);
+    });
+  });
   for (int row = 0; s.totals && row < n_heads * s.n_rows; row++) fold(s.state(row), s.kv.v_dim, s.total(row));
 }
 
