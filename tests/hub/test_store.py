@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from huggingface_hub.utils import WeakFileLock
 
 from gristmill.cli.main import main
 from gristmill.cli.pull import size
 from gristmill.formats.write_gguf import write_gguf
 from gristmill.hub.names import HubError, HubName
-from gristmill.hub.store import all_models, find, remove, set_main
+from gristmill.hub.store import all_models, find, remove, set_main, store_folder
 
 REPO = "org/name"
 
@@ -102,3 +103,33 @@ def test_bytes_that_another_model_needs_stay(folder: Path) -> None:
     assert [blob.name for blob in (folder / "blobs").iterdir()] == ["other"]
     assert remove(find(HubName(REPO))) == len("other")
     assert not folder.exists()
+
+
+def test_unfinished_downloads_can_be_removed(folder: Path) -> None:
+    """But for one that goes on just now; and of several whole models one has to be named, as ever."""
+    put(folder, "aaa", "m-Q4_0.gguf", "whole")
+    put(folder, "aaa", "m-Q2_K.gguf", "also")
+    cut, running = folder / "blobs" / "11.incomplete", folder / "blobs" / "22.incomplete"
+    cut.write_text("cut short")
+    running.write_text("on its way")
+    told = CliRunner().invoke(main, ["rm", REPO])
+    assert (told.exit_code, cut.exists()) == (1, True)
+    assert "choose one" in told.output
+    lock = store_folder() / ".locks" / folder.name / "22.lock"
+    lock.parent.mkdir(parents=True)
+    with WeakFileLock(lock):
+        told = CliRunner().invoke(main, ["rm", f"{REPO}:Q8_0"])
+    assert (told.exit_code, told.output) == (0, f"removed unfinished downloads of {REPO} (9 B)\n")
+    assert (cut.exists(), running.exists()) == (False, True)
+    assert [str(stored.name) for stored in all_models()] == [f"{REPO}:Q2_K", f"{REPO}:Q4_0"]
+    for quant in ("Q4_0", "Q2_K"):
+        remove(find(HubName(REPO, quant)))
+    assert not folder.exists()
+
+
+def test_a_repository_of_unfinished_downloads_alone_goes_with_them(folder: Path) -> None:
+    (folder / "blobs").mkdir(parents=True)
+    (folder / "blobs" / "11.incomplete").write_text("cut short")
+    assert CliRunner().invoke(main, ["rm", REPO]).exit_code == 0
+    assert not folder.exists()
+    assert f"gristmill pull {REPO}" in CliRunner().invoke(main, ["rm", REPO]).output

@@ -124,16 +124,35 @@ def remove(stored: Stored) -> int:
             if link.is_symlink():
                 gone.add(link.readlink().name)
             link.unlink(missing_ok=True)
-    left = [path for path in (folder / "snapshots").rglob("*") if not path.is_dir()]
+    left = _links(folder)
     if not left:
-        import shutil  # which takes long to import
-
-        shutil.rmtree(folder)
-        shutil.rmtree(store_folder() / ".locks" / folder.name, ignore_errors=True)
+        _remove_folder(folder)
         return before
     for blob in gone - {link.readlink().name for link in left if link.is_symlink()}:
         (folder / "blobs" / blob).unlink(missing_ok=True)
     return before - _used(folder)
+
+
+def unfinished(repo: str) -> list[Path]:
+    """What has come of files that were not downloaded to their end."""
+    return sorted((repo_folder(repo) / "blobs").glob("*.incomplete"))
+
+
+def remove_unfinished(repo: str) -> int:
+    """Delete that, but for files that somebody is downloading just now. The bytes freed."""
+    from filelock import Timeout
+    from huggingface_hub.utils import WeakFileLock  # type: ignore[attr-defined]
+
+    folder, n_bytes = repo_folder(repo), 0
+    locks = store_folder() / ".locks" / folder.name
+    locks.mkdir(parents=True, exist_ok=True)
+    for partial in unfinished(repo):
+        with suppress(Timeout, FileNotFoundError), WeakFileLock(locks / f"{partial.stem}.lock", timeout=0.2):
+            n_bytes += partial.stat().st_size
+            partial.unlink()
+    if not _links(folder) and not unfinished(repo):
+        _remove_folder(folder)
+    return n_bytes
 
 
 def set_main(repo: str, revision: str) -> None:
@@ -152,6 +171,18 @@ def _snapshots(folder: Path) -> list[Path]:
         main = (folder / "refs" / "main").read_text().strip()
     found = [path for path in (folder / "snapshots").glob("*") if path.is_dir()]
     return sorted(found, key=lambda path: (path.name == main, path.stat().st_mtime), reverse=True)
+
+
+def _links(folder: Path) -> list[Path]:
+    """Files of all revisions."""
+    return [path for path in (folder / "snapshots").rglob("*") if not path.is_dir()]
+
+
+def _remove_folder(folder: Path) -> None:
+    import shutil  # which takes long to import
+
+    shutil.rmtree(folder)
+    shutil.rmtree(store_folder() / ".locks" / folder.name, ignore_errors=True)
 
 
 def _used(folder: Path) -> int:
