@@ -24,7 +24,12 @@ def add_tokens(vocabulary: Vocabulary, path: Path) -> Vocabulary:
     added = {token.token_id: token for token in vocabulary.added}
     n_known = len(tokens)
     for token in _listed(path.parent):
-        token_id, text = token.token_id, token.text.encode()
+        token_id = token.token_id
+        try:
+            text = token.text.encode()
+        except UnicodeEncodeError:
+            problem = f"the added token {token_id} has a lone surrogate: it is not Unicode text"
+            raise TokenizerError(f"{path.parent}: {problem}") from None
         if token_id < n_known:
             if tokens[token_id] != text:
                 known = vocabulary.token_text(token_id)
@@ -49,13 +54,17 @@ def _listed(folder: Path) -> Iterator[AddedToken]:
     found = dict[int, AddedToken]()
     for text, value in plain.values.items():
         token_id = check_id(plain, repr(text)[:80], value)
+        if not text:
+            raise plain.fail(repr(text), f"is an empty text for the id {token_id}")
         found[token_id] = AddedToken(text, token_id, SPECIAL if text in names else 0)
     decoder = config.child("added_tokens_decoder") if config.get("added_tokens_decoder") is not None else None
     for key in decoder.values if decoder is not None else ():
         assert decoder is not None
         token = decoder.child(key)
         text = token.need_text("content")
-        token_id = check_id(decoder, repr(key)[:80], int(key) if key.isascii() and key.isdigit() else key)
+        token_id = check_id(
+            decoder, repr(key)[:80], int(key) if key.isascii() and key.isdigit() and len(key) < 10 else key
+        )
         found[token_id] = AddedToken(text, token_id, flags_of(token, is_special=text in names))
     yield from found.values()
 
