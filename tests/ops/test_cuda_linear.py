@@ -15,6 +15,7 @@ from random_weights import random_weight
 from gristmill.formats.checkpoint import Weight
 from gristmill.formats.dequantize import dequantize
 from gristmill.formats.qtypes import QType
+from gristmill.formats.quantize import quantize
 from gristmill.formats.quantize_rows import RowQuantizer
 from gristmill.ops.reference import ReferenceOps
 from gristmill.ops.triton import k_quants_layout, linear_prompt
@@ -22,13 +23,13 @@ from gristmill.ops.triton.common import INTERPRETED
 from gristmill.ops.triton.linear import gated_linear, linear
 from gristmill.ops.triton.linear_vector import blocks
 from gristmill.ops.triton.quantized import Q8_0, SIX_BITS, Matrix, rows
-from gristmill.ops.triton.quantized_layout import has_kernel, matrix_of
+from gristmill.ops.triton.quantized_layout import matrix_of, requantized
 
 REFERENCE = ReferenceOps()
 QUANTIZER = RowQuantizer(1)
 EXACT = 1e-6 if INTERPRETED else 1e-2
 """A card rounds what it multiplies to bfloat16."""
-KEPT = [q for q in QType if has_kernel(random_weight(q, (1, 512)))]
+KEPT = [q for q in QType if not requantized([random_weight(q, (1, 512))])]
 CONVERTED = [q for q in QType if q not in KEPT]
 
 
@@ -213,6 +214,30 @@ def test_large_matrices_are_taken_apart_in_pieces(monkeypatch: pytest.MonkeyPatc
     np.testing.assert_array_equal(
         off(rows(put([weight]), torch.arange(7, dtype=torch.int32, device=DEVICE))), dequantize(weight)
     )
+
+
+@pytest.mark.parametrize(
+    ("types", "told"),
+    [
+        ((QType.Q4_K, QType.Q8_0, QType.Q6_K), (0, 2)),  # K types beside Q8_0
+        ((QType.Q5_0, QType.Q8_0, QType.Q4_K), (0, 2)),
+        ((QType.Q4_K, QType.Q6_K), ()),  # number for number
+        ((QType.Q8_0, QType.Q8_0), ()),
+        ((QType.Q5_0, QType.BF16), ()),  # floats
+        ((QType.FP8_GROUPS, QType.Q8_0), ()),
+    ],
+)
+def test_what_becomes_q8_0_unasked(types: tuple[QType, ...], told: tuple[int, ...]) -> None:
+    weights = [random_weight(qtype, (32, 512)) for qtype in types]
+    assert requantized(weights) == [weights[i] for i in told]
+    kept = off(rows(put(weights), torch.arange(32 * len(types), dtype=torch.int32, device=DEVICE)))
+    for i, weight in enumerate(weights):
+        part, own = kept[32 * i : 32 * i + 32], dequantize(weight)
+        if i in told:
+            floats = Weight("w", own.reshape(-1).view(np.uint8), QType.F32, own.shape)
+            np.testing.assert_array_equal(part, dequantize(quantize(floats.quantized_to(QType.Q8_0))))
+        else:
+            np.testing.assert_allclose(part, own, rtol=2**-8, atol=1e-6)
 
 
 @pytest.mark.parametrize("target", [QType.INT8_ROWS, QType.Q8_0, QType.Q4_0, QType.MXFP4], ids=lambda q: q.label)

@@ -137,11 +137,11 @@ class _Loader:
 
     def _put(self, stacks: list[list[Projection]]) -> list[Linear]:
         handles = self._ops.put_all([([part.weight for part in parts], _joined_bias(parts)) for parts in stacks])
-        for weight in (part.weight for parts in stacks for part in parts):
-            if self._ops.requantizes(weight):
-                self._requantized[weight.qtype.label] += 1
-            self._checkpoint.release(weight)
-            self._done += stored_bytes(weight)
+        for weights in ([part.weight for part in parts] for parts in stacks):
+            self._requantized.update(weight.qtype.label for weight in self._ops.requantized(weights))
+            for weight in weights:
+                self._checkpoint.release(weight)
+                self._done += stored_bytes(weight)
         if self._progress:
             self._progress(min(self._done, self._total), self._total)
         return handles

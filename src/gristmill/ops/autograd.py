@@ -98,8 +98,8 @@ class AutogradOps:
     def capture(self, step: Callable[[], Arrays]) -> tuple[Arrays, Callable[[], None]]:
         raise ValueError("steps are not recorded while training")
 
-    def requantizes(self, weight: Weight) -> bool:
-        return False
+    def requantized(self, weights: Sequence[Weight]) -> list[Weight]:
+        return []
 
     def embed(self, table: AutogradLinear, tokens: Tensor) -> Tensor:
         return F.embedding(tokens, table.w)

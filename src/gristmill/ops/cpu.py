@@ -114,7 +114,7 @@ class CpuOps:
             self._waiting.pop()
 
     def _stored(self, weight: Weight) -> _kernels.Stored:
-        if self.requantizes(weight):
+        if self._requantizes(weight):
             weight = replace(_as_float32(weight), quantize_to=QType.Q8_0)
         elif not self._has_kernel(weight):
             weight = _as_float32(weight)
@@ -213,7 +213,10 @@ class CpuOps:
         state = (batch.tokens, batch.positions, batch.seq_lens, batch.next_positions, batch.slots, batch.block_tables)
         return _kernels.Continuation(self._native, tape, ids, *state)
 
-    def requantizes(self, weight: Weight) -> bool:
+    def requantized(self, weights: Sequence[Weight]) -> list[Weight]:
+        return [weight for weight in weights if self._requantizes(weight)]
+
+    def _requantizes(self, weight: Weight) -> bool:
         return self._has_kernel(weight) and weight.shape[-1] % weight.qtype.row_multiple != 0
 
     def embed(self, table: _kernels.Linear, tokens: Array) -> F32:

@@ -35,7 +35,7 @@ from gristmill.ops.triton import (
 )
 from gristmill.ops.triton.common import INTERPRETED
 from gristmill.ops.triton.quantized import Matrix
-from gristmill.ops.triton.quantized_layout import has_kernel, matrix_of
+from gristmill.ops.triton.quantized_layout import matrix_of, requantized
 from gristmill.ops.triton.replay import Continuation, Recorder
 from gristmill.ops.triton.staging import Staging, copied
 from gristmill.types import Batch, RopeConfig
@@ -107,8 +107,8 @@ class CudaOps:
     def put_vector(self, values: F32) -> Tensor:
         return self.array(np.ascontiguousarray(values, np.float32))
 
-    def requantizes(self, weight: Weight) -> bool:
-        return not has_kernel(weight)
+    def requantized(self, weights: Sequence[Weight]) -> list[Weight]:
+        return requantized(weights)
 
     def array(self, values: NDArray[Any]) -> Tensor:
         """Unsigned numbers become signed ones of the same bits. Returns before they are there; what follows waits."""

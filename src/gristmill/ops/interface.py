@@ -135,8 +135,9 @@ class Ops(Protocol):
         `again`. An `Ahead` where the backend `runs_ahead`."""
         ...
 
-    def requantizes(self, weight: Weight) -> bool:
-        """Whether `put` stores this weight as Q8_0, because no kernel reads its type, or its type in such rows."""
+    def requantized(self, weights: Sequence[Weight]) -> list[Weight]:
+        """Those of a stack that `put` stores as Q8_0 unasked, because no kernel reads their types, or such rows of
+        them, or their types beside the others'."""
         ...
 
     # operations. What they give may wait until something reads it, `get` at the latest

@@ -90,8 +90,8 @@ class ReferenceOps:
 
         return go_on
 
-    def requantizes(self, weight: Weight) -> bool:
-        return False
+    def requantized(self, weights: Sequence[Weight]) -> list[Weight]:
+        return []
 
     def embed(self, table: ReferenceLinear, tokens: Array) -> F32:
         return table.w[tokens]

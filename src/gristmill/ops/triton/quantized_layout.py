@@ -40,7 +40,24 @@ _KINDS = {
 }
 
 
-def has_kernel(weight: Weight) -> bool:
+def requantized(weights: Sequence[Weight]) -> list[Weight]:
+    """Those of a stack that `matrix_of` keeps as Q8_0 though nobody asked for that."""
+    if _are_k_types(weights) or not _become_q8_0(weights):
+        return []
+    return [weight for weight in weights if weight.quantize_to is None and weight.qtype is not QType.Q8_0]
+
+
+def _are_k_types(weights: Sequence[Weight]) -> bool:
+    return all(weight.qtype in k_quants_layout.TYPES and weight.quantize_to is None for weight in weights)
+
+
+def _become_q8_0(weights: Sequence[Weight]) -> bool:
+    """All of what are not K types alone."""
+    targets = {weight.quantize_to or (weight.qtype if _has_kernel(weight) else QType.Q8_0) for weight in weights}
+    return targets <= {QType.Q8_0, *k_quants_layout.TYPES}
+
+
+def _has_kernel(weight: Weight) -> bool:
     """Whether the weight is kept as it is, or FP8 as bfloat16; others as Q8_0, odd groups of scales as float32."""
     return weight.qtype.kept_as_float or weight.qtype in _KINDS
 
@@ -82,10 +99,9 @@ def _alike(weights: Sequence[Weight], quantizer: RowQuantizer) -> Sequence[Weigh
     """Of one type that has a kernel, but for floats that the device will make int8 of; or K types."""
     weights = [weight if weight.qtype is not QType.FP8_GROUPS else _rounded(weight, quantizer) for weight in weights]
     weights = [weight if _groups_fit(weight) else _as_float(weight, QType.F32) for weight in weights]
-    if all(weight.qtype in k_quants_layout.TYPES and weight.quantize_to is None for weight in weights):
+    if _are_k_types(weights):
         return weights
-    targets = {weight.quantize_to or (weight.qtype if has_kernel(weight) else QType.Q8_0) for weight in weights}
-    if targets <= {QType.Q8_0, *k_quants_layout.TYPES}:
+    if _become_q8_0(weights):
         return [_encoded(weight, QType.Q8_0, quantizer) for weight in weights]
     if not _one_type(weights):
         kept = QType.F32 if any(weight.qtype is QType.F32 for weight in weights) else QType.BF16
