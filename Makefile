@@ -53,7 +53,8 @@ sanitize: $(VENV)/.tested-with
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" \
 	  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
 	  $(SANITIZED)/venv/bin/python -m pytest $(SANITIZED_TESTS) \
-	  --deselect tests/ops/test_memory.py::test_memory_of_weights_goes_with_them  # freed memory waits in quarantine
+	  $(addprefix --deselect tests/ops/test_memory.py::test_,memory_of_weights_goes_with_them \
+	    weights_waste_no_huge_pages)  # freed memory waits in quarantine
 
 EMULATED := build/emulate-amx
 
