@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gristmill.tokenizer.interface import TokenizerError
-from gristmill.tokenizer.json_fields import read_optional
+from gristmill.tokenizer.json_fields import Fields, read_optional
 from gristmill.tokenizer.kinds import SPECIAL
 from gristmill.tokenizer.tokenizer_json import check_id, flags_of
 from gristmill.tokenizer.vocabulary import CONTROL, UNUSED, USER_DEFINED, AddedToken, Vocabulary
@@ -49,17 +49,21 @@ def add_tokens(vocabulary: Vocabulary, path: Path) -> Vocabulary:
 
 def _listed(folder: Path) -> Iterator[AddedToken]:
     """What both files list; where both have an id, the configuration says how it claims text."""
-    names = frozenset(_special_texts(folder))
-    plain, config = read_optional(folder / "added_tokens.json"), read_optional(folder / "tokenizer_config.json")
+    plain, named, config = (
+        read_optional(folder / name)
+        for name in ("added_tokens.json", "special_tokens_map.json", "tokenizer_config.json")
+    )
+    names = frozenset((*_special_texts(named), *_special_texts(config)))
     found = dict[int, AddedToken]()
     for text, value in plain.values.items():
         token_id = check_id(plain, repr(text)[:80], value)
         if not text:
             raise plain.fail(repr(text), f"is an empty text for the id {token_id}")
         found[token_id] = AddedToken(text, token_id, SPECIAL if text in names else 0)
-    decoder = config.child("added_tokens_decoder") if config.get("added_tokens_decoder") is not None else None
-    for key in decoder.values if decoder is not None else ():
-        assert decoder is not None
+    decoder = Fields({}, "")
+    if config.get("added_tokens_decoder") is not None:
+        decoder = config.child("added_tokens_decoder")
+    for key in decoder.values:
         token = decoder.child(key)
         text = token.need_text("content")
         token_id = check_id(
@@ -69,12 +73,10 @@ def _listed(folder: Path) -> Iterator[AddedToken]:
     yield from found.values()
 
 
-def _special_texts(folder: Path) -> Iterator[str]:
-    for name in ("special_tokens_map.json", "tokenizer_config.json"):
-        fields = read_optional(folder / name)
-        yield from filter(None, map(fields.token_text, _NAMING))
-        more = fields.get("additional_special_tokens")
-        for item in more if isinstance(more, list) else ():
-            text = item.get("content") if isinstance(item, dict) else item
-            if isinstance(text, str):
-                yield text
+def _special_texts(fields: Fields) -> Iterator[str]:
+    yield from filter(None, map(fields.token_text, _NAMING))
+    more = fields.get("additional_special_tokens")
+    for item in more if isinstance(more, list) else ():
+        text = item.get("content") if isinstance(item, dict) else item
+        if isinstance(text, str):
+            yield text
