@@ -8,6 +8,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from gristmill import LLM
 from gristmill.formats.checkpoint import ModelFormatError
 from gristmill.formats.open import open_checkpoint
 from gristmill.train.checkpoint import find_tokenizer
+from gristmill.train.data import Windows
 from gristmill.train.group import Group
 from gristmill.train.loop import Job, adamw, autocast_of, micro_batch_of, train
 from gristmill.train.model import Model
@@ -83,6 +85,28 @@ def test_a_run_that_was_stopped_goes_on_bit_for_bit(given: Path, done: Path, tmp
     assert [row for row in read_log(folder) if "val_loss" in row] == [r for r in read_log(done) if "val_loss" in r]
     for name in ("model.safetensors", "optimizer.safetensors"):
         assert (folder / "last" / name).read_bytes() == (done / "last" / name).read_bytes()
+
+
+def test_another_batch_goes_on_with_the_next_sequences(
+    done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken, take = [], Windows.take
+
+    def taking(self: Windows, first: int, end: int) -> Any:
+        taken.append((first, end))
+        return take(self, first, end)
+
+    monkeypatch.setattr(Windows, "take", taking)
+    folder = tmp_path / "run"
+    shutil.copytree(done, folder)
+    state = run(resume(folder, {"steps": 14, "batch": 8}, None, None, ALONE))
+    assert taken == [(48, 56), (56, 64)]
+    tokens = [row["tokens"] for row in read_log(folder) if "tokens" in row]
+    assert tokens == [n * 32 for n in [*range(4, 49, 4), 56, 64]]
+    assert state.tokens == tokens[-1]
+    state = run(resume(folder, {"steps": 15, "ctx": 16}, None, None, ALONE))  # half as long
+    assert taken[2:] == [(128, 136)]
+    assert state.tokens == tokens[-1] + 8 * 16
 
 
 def test_a_run_that_died_repeats_what_was_lost(given: Path, done: Path, tmp_path: Path) -> None:
@@ -293,7 +317,13 @@ def test_a_run_that_has_nothing_left_to_do(given: Path, done: Path, tmp_path: Pa
 @pytest.mark.parametrize(
     ("of", "name", "value"),
     [
-        *(("state", "best", "low"), ("state", "step", 2.5), ("state", "shards", 7), ("state", "n_worse", None)),
+        *(
+            ("state", "best", "low"),
+            ("state", "step", 2.5),
+            ("state", "tokens", 11),
+            ("state", "shards", 7),
+            ("state", "n_worse", None),
+        ),
         *(("settings", "batch", 4.5), ("settings", "lr", "1"), ("settings", "sample_prompt", 7)),
         ("settings", "compile", "no"),
     ],

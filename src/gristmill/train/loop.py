@@ -99,6 +99,7 @@ class _Training:
         while state.step < s.steps:
             waiting.append(self.step())
             state.step += 1
+            state.tokens += s.batch * s.ctx
             stopping = self._agree(stop())
             evaluating = state.step % s.eval_every == 0 or state.step == s.steps
             if stopping or evaluating or state.step % s.log_every == 0:
@@ -116,16 +117,15 @@ class _Training:
 
     def step(self) -> tuple[Tensor, Tensor]:
         """One update of the weights: (the batch's mean loss, the norm of its gradient before it was clipped)."""
-        s, step = self.settings, self.state.step
         for group in self.optimizer.param_groups:
-            group["lr"] = s.lr_at(step)
+            group["lr"] = self.settings.lr_at(self.state.step)
         loss = torch.zeros((), device=self.group.device)
-        for tokens, targets, is_last in self._micro_batches(step):
+        for tokens, targets, is_last in self._micro_batches():
             with self._synchronized(is_last), self.autocast():
                 part = (self.parallel or self.forward)(tokens, targets) / self._n_micro
                 part.backward()
             loss += part.detach()
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), s.clip or float("inf"))
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip or float("inf"))
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         return loss, norm
@@ -154,10 +154,10 @@ class _Training:
     def _n_micro(self) -> int:
         return self.settings.batch // self.group.size // self.micro_batch
 
-    def _micro_batches(self, step: int) -> Iterator[tuple[Tensor, Tensor, bool]]:
-        """This process's part of a step's sequences, and whether it is the last micro-batch."""
+    def _micro_batches(self) -> Iterator[tuple[Tensor, Tensor, bool]]:
+        """This process's part of the next step's sequences, and whether it is the last micro-batch."""
         mine = self.settings.batch // self.group.size
-        begin = step * self.settings.batch + self.group.rank * mine
+        begin = self.state.tokens // self.settings.ctx + self.group.rank * mine
         for i in range(self._n_micro):
             at = begin + i * self.micro_batch
             tokens, targets = self._on_device(self.windows.take(at, at + self.micro_batch))
@@ -189,10 +189,8 @@ class _Training:
             _check_finite(step, loss)
             if self.report is not None:
                 in_step = s.batch * s.ctx
-                speed = in_step / seconds
-                self.report.stepped(
-                    StepReport(step, step * in_step, loss, s.lr_at(step - 1), norm, state.seconds, speed)
-                )
+                tokens, speed = state.tokens - (n - 1 - i) * in_step, in_step / seconds
+                self.report.stepped(StepReport(step, tokens, loss, s.lr_at(step - 1), norm, state.seconds, speed))
 
     def _save(self, is_best: bool) -> None:
         if self.group.leads:

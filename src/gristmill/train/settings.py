@@ -65,9 +65,10 @@ class Settings:
 
 @dataclass(slots=True)
 class State:
-    """How far a run has come. Data and samples are drawn by (seed, step), so that no generator has a state to keep.
+    """How far a run has come. Data is drawn by (seed, tokens), samples by seed: no generator has a state to keep.
 
     step       steps that are done
+    tokens     that they learned from, of which another --batch or --ctx may have made more or less a step
     best       the lowest validation loss so far, None before the first
     n_worse    evaluations since then
     seconds    of training so far, before and after it was resumed
@@ -75,6 +76,7 @@ class State:
     """
 
     step: int = 0
+    tokens: int = 0
     best: float | None = None
     n_worse: int = 0
     seconds: float = 0.0
@@ -93,8 +95,8 @@ def read_state(path: Path) -> tuple[State, Settings]:
         state, settings = State(**fields_["state"]), Settings(**_known(fields_["settings"]))
         _check_types(state)
         _check_types(settings)
-        if state.step < 0:
-            raise ValueError(f"step is {state.step!r}")
+        if state.step < 0 or state.tokens < state.step:
+            raise ValueError(f"step is {state.step!r}, tokens are {state.tokens!r}")
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"{path}: no state to resume from ({error}); start again without --resume") from None
     return state, settings
