@@ -61,6 +61,15 @@ def test_what_comes_before_is_no_longer_than_what_counts(model: str, tmp_path: P
     assert json.loads(done.stdout)["completed"] == 1
 
 
+def test_its_server_has_room_for_all_that_are_open_at_once(model: str) -> None:
+    done = run(
+        "-m", model, "--threads", "1", "--num-prompts", "1300", "--input-len", "4", "--output-len", "1", "--json"
+    )
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert (summary["completed"], summary["max_concurrent_requests"]) == (1300, 1300)
+
+
 class Handler(BaseHTTPRequestHandler):
     """Refuses each second answer, and never says how many tokens there were."""
 

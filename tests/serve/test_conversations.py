@@ -24,7 +24,7 @@ def of_messages(body: dict[str, Any], kind: Kind = Kind.PLAIN, words: tuple[str,
     """words: what the model's template looks at."""
     texts: Any = SimpleNamespace(kind=kind, template_words=frozenset(words))
     given = {"max_tokens": 9, "messages": [{"role": "user", "content": "ab"}], **body}
-    return messages_protocol.as_chat(validate(MessagesRequest, given), texts)
+    return messages_protocol.as_chat(validate(MessagesRequest, given), texts)[0]
 
 
 def of_turn(role: str, *blocks: dict[str, Any]) -> list[dict[str, Any]]:
@@ -34,7 +34,7 @@ def of_turn(role: str, *blocks: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def of_items(*items: dict[str, Any]) -> list[dict[str, Any]]:
-    chat = responses_protocol.as_chat(validate(ResponsesRequest, {"input": list(items)}))
+    chat, _ = responses_protocol.as_chat(validate(ResponsesRequest, {"input": list(items)}))
     return [message.plain() for message in chat.messages]
 
 
@@ -144,7 +144,7 @@ def test_many_small_parts_take_linear_time(api: str) -> None:
 
 
 def of_response(**body: Any) -> ChatRequest:
-    return responses_protocol.as_chat(validate(ResponsesRequest, {"input": "ab", **body}))
+    return responses_protocol.as_chat(validate(ResponsesRequest, {"input": "ab", **body}))[0]
 
 
 def test_a_responses_form_and_calls() -> None:

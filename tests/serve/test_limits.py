@@ -499,6 +499,20 @@ def test_draining_finishes_what_is_still_being_prepared(llm: LLM, monkeypatch: p
         wait_until(lambda: server.server.should_exit)
 
 
+def test_a_body_that_does_not_come_ends_with_the_server_without_a_word(
+    llm: LLM, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with serving(llm, drain_s=0.1) as server, socket.socket() as client:
+        client.connect((server.server.config.host, server.server.config.port))
+        client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{")
+        wait_until(lambda: server.server.config.app.state.host.n_begun == 1)
+        server.server.drain()
+        client.settimeout(60)
+        with contextlib.suppress(ConnectionResetError):
+            assert client.recv(1) == b""
+    assert capfd.readouterr().err == ""
+
+
 def test_the_page_is_there_or_said_not_to_be(running) -> None:
     response = running.http.get("/")
     if response.status_code == 200:

@@ -179,7 +179,7 @@ def test_thoughts_are_told_or_left_out(
         ({"context_management": {"edits": [], "other": 1}}, "context_management.other"),
         ({"cache_control": {"type": "ephemeral", "ttl": "1d"}}, "cache_control.ttl"),
         ({"thinking": {"type": "disabled", "display": "all"}}, "thinking.display"),
-        ({"tools": [{**WEATHER, "strict": "yes"}]}, "tools[0].function.strict"),
+        ({"tools": [{**WEATHER, "strict": "yes"}]}, "tools[0].strict"),
         ({"tools": [{**WEATHER, "eager_input_streaming": 1}]}, "tools[0].eager_input_streaming"),
         ({"tools": [{**WEATHER, "defer_loading": True}]}, "tools[0].defer_loading"),
         ({"nonsense": 1}, "nonsense"),
@@ -190,6 +190,16 @@ def test_thoughts_are_told_or_left_out(
         ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, "tools[0].type"),
         ({"tool_choice": {"type": "tool"}}, "tool_choice.name"),
         ({"max_tokens": 5000}, "2048"),
+        ({"stop_sequences": ["a"] * 99}, "stop_sequences: has 99"),
+        (
+            {"output_config": {"format": {"type": "json_schema", "schema": {"type": "x"}}}},
+            "output_config.format.schema: ",
+        ),
+        ({"tools": [{**WEATHER, "input_schema": 1}]}, "tools[0].input_schema"),
+        (
+            {"messages": [*ASK["messages"], {"role": "assistant", "content": [{**USED, "name": "a" * 65}]}]},
+            "[1].content[0].name",
+        ),
         ({"messages": [*ASK["messages"], {"role": "assistant", "content": [USED]}]}, "messages: end with calls"),
     ],
 )

@@ -9,6 +9,8 @@ import pytest
 
 ASK: dict[str, Any] = {"model": "tiny", "input": "ab"}
 WEATHER = {"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {}}, "strict": False}
+CALL = {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": "{}"}
+REASONED = {"type": "reasoning", "summary": []}
 ANSWER = '<think>\nhm\n</think>\n\nI will look.\n<tool_call>\n{"name": "weather", "arguments": {}}\n</tool_call>'
 
 
@@ -112,9 +114,17 @@ def test_a_stream_that_is_not_to_be_padded_is_as_usual(running) -> None:
         ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type"),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0].type"),
         ({"reasoning": {"summary": "auto"}}, "reasoning.summary"),
+        ({"reasoning": {"effort": "low"}}, "reasoning.effort"),
+        ({"max_output_tokens": 5000}, "input"),
+        ({"text": {"format": {"type": "json_schema", "name": "a", "schema": {"type": "x"}}}}, "text.format.schema"),
+        ({"tools": [{**WEATHER, "extra": 1}]}, "tools[0].extra"),
+        ({"input": [{"role": "user", "content": "a"}, {**CALL, "name": "a" * 65}]}, "input[1].name"),
+        ({"input": [REASONED, {**CALL, "call_id": 1}]}, "input[1].call_id"),
+        ({"input": [REASONED, {"type": "function_call_output", "call_id": 1, "output": ""}]}, "input[1].call_id"),
     ],
 )
 def test_what_cannot_be_kept_is_refused_by_name(running, change: dict[str, Any], param: str) -> None:
     response = running.http.post("/v1/responses", json={**ASK, **change})
     assert response.status_code == 400
     assert response.json()["error"]["param"] == param
+    assert param in response.json()["error"]["message"] or param == "input"

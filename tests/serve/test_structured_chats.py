@@ -223,7 +223,7 @@ def test_harmonys_prompt_shows_the_schema(served: tuple[str, Running]) -> None:
     response = ResponsesRequest(input="Where to?", text={"format": {"type": "json_schema", **named}})
     config = {"format": {"type": "json_schema", "schema": SCHEMA}}
     message = MessagesRequest(messages=MESSAGES, max_tokens=9, output_config=config)
-    asked = [chat, responses_protocol.as_chat(response), messages_protocol.as_chat(message, texts)]
+    asked = [chat, responses_protocol.as_chat(response)[0], messages_protocol.as_chat(message, texts)[0]]
     schema = json.dumps(SCHEMA, separators=(",", ":"))
     for request, about in zip(asked, ("trip\n\n// A plan.", "trip\n\n// A plan.", "answer\n"), strict=True):
         text = running.llm.tokenizer.decode(texts.prompt(request).ids)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from gristmill.serve.model import Model
     from gristmill.serve.server import Listen
 
+_CONNECTIONS = 1024
+_OTHER_CONNECTIONS = 64
 _OTHER_FILES = 256
 
 _EXAMPLES = """
@@ -106,7 +108,8 @@ def serve(
         from gristmill.serve.sockets import bound, free_port
     except ModuleNotFoundError as error:
         raise click.ClickException(f"{error.name} is missing: pip install 'gristmill[serve]'") from None
-    listen = Listen(host, port or free_port(), uds, drain_timeout)
+    n_connections = _connections(slots + max_queue)
+    listen = Listen(host, port or free_port(), uds, drain_timeout, max_connections=n_connections)
     keys = (*api_key, *_read_keys(api_key_file))
     if not listen.is_loopback and not keys and not insecure:
         raise click.UsageError(f"--host {host} can be reached by others: give --api-key, or --insecure to allow anyone")
@@ -178,11 +181,16 @@ def _run(
     """ClickException where the server ended by itself."""
     from gristmill.serve.server import Server
 
-    allow_open_files(listen.max_connections + _OTHER_FILES)
     server = Server(app, listen, on_listening)
     server.run(sockets)
     if server.failure is not None:
         raise click.ClickException(server.failure)
+
+
+def _connections(n_answers: int) -> int:
+    """Room for all answers that may be open and for who asks something else, as far as the system lets us."""
+    wanted = max(_CONNECTIONS, n_answers + _OTHER_CONNECTIONS)
+    return min(wanted, max(_OTHER_CONNECTIONS, allow_open_files(wanted + _OTHER_FILES) - _OTHER_FILES))
 
 
 def _read_keys(path: str | None) -> list[str]:

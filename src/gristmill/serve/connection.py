@@ -46,6 +46,12 @@ class Connection(H11Protocol):
         if self.limit_concurrency is not None and len(self.connections) >= self.limit_concurrency:
             transport.abort()
 
+    def shutdown(self) -> None:
+        """The server ends: a request that has not come whole by now will not be answered."""
+        super().shutdown()
+        if self.conn.their_state is h11.SEND_BODY:
+            self.transport.abort()
+
     def resume_writing(self) -> None:
         self.n_resumed += 1
         super().resume_writing()

@@ -11,6 +11,7 @@ from gristmill.serve.chat import start_chat
 from gristmill.serve.errors import ApiError, anthropic_body
 from gristmill.serve.host import Host
 from gristmill.serve.messages_protocol import CountRequest, MessagesRequest, as_chat
+from gristmill.serve.renaming import renaming
 from gristmill.serve.shapes import new_id
 from gristmill.serve.sse import event
 from gristmill.serve.turn import Step
@@ -20,15 +21,17 @@ _STOPS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 
 async def start_messages(host: Host, request: MessagesRequest) -> MessagesCall:
     """Check, tokenize and submit."""
-    chat = as_chat(request, host.texts)
+    chat, names = as_chat(request, host.texts)
     host.check_model(request.model)
-    return MessagesCall(await start_chat(host, chat), new_id("msg_"), blocks=Blocks(request.tells_thoughts))
+    with renaming(names):
+        return MessagesCall(await start_chat(host, chat), new_id("msg_"), blocks=Blocks(request.tells_thoughts))
 
 
 async def count_tokens(host: Host, request: CountRequest) -> dict[str, Any]:
     host.check_model(request.model)
-    chat = as_chat(request, host.texts)
-    prompt = await host.texts.run(lambda: host.texts.prompt(chat))
+    chat, names = as_chat(request, host.texts)
+    with renaming(names):
+        prompt = await host.texts.run(lambda: host.texts.prompt(chat))
     return {"input_tokens": len(prompt.ids)}
 
 

@@ -12,6 +12,7 @@ from gristmill.dialogue.types import Kind
 from gristmill.serve.chat_protocol import ChatRequest
 from gristmill.serve.errors import refuse, unsupported
 from gristmill.serve.protocol import Count, Label, Strict
+from gristmill.serve.renaming import renaming
 from gristmill.serve.texts import Texts
 from gristmill.serve.wire import take_neutral, validate
 
@@ -116,6 +117,12 @@ _REFUSED_IN_TOOLS: Final[dict[str, tuple[Any, ...]]] = {
     "input_examples": ([],),
 }
 
+_NAMES: Final = {
+    "reasoning_effort": "output_config.effort",
+    "response_format": "output_config.format.schema",
+    "response_format.json_schema.schema": "output_config.format.schema",
+    "stop": "stop_sequences",
+}
 _BLOCKS: Final = {
     "text": {"text"},
     "tool_use": {"id", "name", "input"},
@@ -125,18 +132,27 @@ _BLOCKS: Final = {
 _HINTS: Final = {"type", "cache_control", "citations", "caller"}
 
 
-def as_chat(request: CountRequest, texts: Texts) -> ChatRequest:
-    """ApiError for what has no counterpart."""
+def as_chat(request: CountRequest, texts: Texts) -> tuple[ChatRequest, dict[str, str]]:
+    """The chat request, and names for `renaming`. ApiError for what has no counterpart."""
     messages: list[dict[str, Any]] = []
+    names = _NAMES | {
+        f"tools[{i}].function{chat}": f"tools[{i}]{own}"
+        for i in range(len(request.tools or ()))
+        for chat, own in (("", ""), (".parameters", ".input_schema"))
+    }
     if request.system is not None:
         system = _blocks(request.system, "system", {"text"})
         messages.append({"role": "system", "content": "\n".join(block["text"] for block in system)})
     for i, turn in enumerate(request.messages):
-        where = f"messages[{i}].content"
+        where, n_before = f"messages[{i}].content", len(messages)
         if turn.role == "user":
             messages += _user(_blocks(turn.content, where, {"text", "tool_result"}), where)
         else:
-            messages.append(_assistant(_blocks(turn.content, where, {"text", "tool_use", "thinking"})))
+            blocks = _blocks(turn.content, where, {"text", "tool_use", "thinking"})
+            messages.append(_assistant(blocks))
+            calls = [f"{where}[{n}]" for n, block in enumerate(blocks) if block["type"] == "tool_use"]
+            names |= {f"messages[{n_before}].tool_calls[{n}].function": call for n, call in enumerate(calls)}
+        names |= {f"messages[{n}]": f"messages[{i}]" for n in range(n_before, len(messages))}
     fields: dict[str, Any] = {"messages": messages, **_tools(request), **_thinking(request.thinking, texts)}
     if (config := request.output_config) is not None:
         fields["reasoning_effort"] = _effort(config.effort, texts)
@@ -147,7 +163,8 @@ def as_chat(request: CountRequest, texts: Texts) -> ChatRequest:
     if isinstance(request, MessagesRequest):
         fields |= {"max_tokens": request.max_tokens, "stream": request.stream, "stop": request.stop_sequences or None}
         fields |= {"temperature": request.temperature, "top_p": request.top_p, "top_k": request.top_k}
-    return validate(ChatRequest, {name: value for name, value in fields.items() if value is not None})
+    with renaming(names):
+        return validate(ChatRequest, {name: value for name, value in fields.items() if value is not None}), names
 
 
 def _blocks(content: Any, where: str, kinds: set[str]) -> list[dict[str, Any]]:

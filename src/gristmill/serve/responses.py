@@ -10,6 +10,7 @@ from gristmill.serve.blocks import Block, BlockKind, BlocksCall, Change
 from gristmill.serve.chat import start_chat
 from gristmill.serve.errors import ApiError
 from gristmill.serve.host import Host
+from gristmill.serve.renaming import renaming
 from gristmill.serve.responses_protocol import ResponsesRequest, as_chat
 from gristmill.serve.shapes import new_id
 from gristmill.serve.sse import event
@@ -26,7 +27,9 @@ _DELTAS = {
 async def start_response(host: Host, request: ResponsesRequest) -> ResponsesCall:
     """Check, tokenize and submit."""
     host.check_model(request.model)
-    return ResponsesCall(await start_chat(host, as_chat(request)), request, new_id("resp_"), int(time.time()))
+    chat, names = as_chat(request)
+    with renaming(names):
+        return ResponsesCall(await start_chat(host, chat), request, new_id("resp_"), int(time.time()))
 
 
 @dataclass(slots=True)

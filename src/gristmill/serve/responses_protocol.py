@@ -9,6 +9,7 @@ from pydantic import Field
 from gristmill.serve.chat_protocol import ChatRequest, Effort
 from gristmill.serve.errors import refuse, unsupported
 from gristmill.serve.protocol import Count, Label, Strict
+from gristmill.serve.renaming import renaming
 from gristmill.serve.wire import validate
 
 
@@ -74,18 +75,26 @@ _ITEMS: Final = {
     "function_call_output": {"call_id", "output", "status", "id"},
     "reasoning": {"summary", "content", "status", "id"},
 }
+_NAMES: Final = {
+    "max_tokens": "max_output_tokens",
+    "messages": "input",
+    "reasoning_effort": "reasoning.effort",
+    "response_format": "text.format.schema",
+    "response_format.json_schema.schema": "text.format.schema",
+}
 _ROLES: Final = ("user", "assistant", "system", "developer")
 _TEXTS: Final = ("input_text", "output_text", "text", "reasoning_text", "summary_text")
 
 
-def as_chat(request: ResponsesRequest) -> ChatRequest:
-    """ApiError for what has no counterpart."""
+def as_chat(request: ResponsesRequest) -> tuple[ChatRequest, dict[str, str]]:
+    """The chat request, and names for `renaming`. ApiError for what has no counterpart."""
     messages: list[dict[str, Any]] = []
+    names = _NAMES | {f"tools[{i}].function": f"tools[{i}]" for i in range(len(request.tools or ()))}
     if request.instructions is not None:
         messages.append({"role": "system", "content": request.instructions})
     items = [{"role": "user", "content": request.input}] if isinstance(request.input, str) else request.input
     for i, item in enumerate(items):
-        _add(messages, item, f"input[{i}]")
+        names |= _add(messages, item, f"input[{i}]")
     if not messages:
         raise refuse("input", "is an empty list; give text, or at least one item")
     for message in messages:
@@ -103,11 +112,12 @@ def as_chat(request: ResponsesRequest) -> ChatRequest:
         "reasoning_effort": request.reasoning.effort if request.reasoning is not None else None,
         "response_format": _format(request.text.format if request.text is not None else None),
     }
-    return validate(ChatRequest, {name: value for name, value in fields.items() if value is not None})
+    with renaming(names):
+        return validate(ChatRequest, {name: value for name, value in fields.items() if value is not None}), names
 
 
-def _add(messages: list[dict[str, Any]], item: dict[str, Any], where: str) -> None:
-    """Thoughts, text and calls that follow each other are one message of the assistant's."""
+def _add(messages: list[dict[str, Any]], item: dict[str, Any], where: str) -> dict[str, str]:
+    """Thoughts, text and calls that follow each other are one message of the assistant's. -> for `renaming`"""
     kind = item.get("type", "message")
     if not isinstance(kind, str) or kind not in _ITEMS:
         raise unsupported(f"{where}.type", f"{kind!r:.40} is not supported; give {', '.join(_ITEMS)}")
@@ -125,6 +135,7 @@ def _add(messages: list[dict[str, Any]], item: dict[str, Any], where: str) -> No
     elif kind == "function_call_output":
         text = _text(item.get("output"), f"{where}.output")
         messages.append({"role": "tool", "tool_call_id": item.get("call_id"), "content": text})
+        return {f"messages[{len(messages) - 1}].tool_call_id": f"{where}.call_id"}
     else:
         if (
             not messages
@@ -138,7 +149,11 @@ def _add(messages: list[dict[str, Any]], item: dict[str, Any], where: str) -> No
         else:
             function = {"name": item.get("name"), "arguments": item.get("arguments")}
             call = {"id": item.get("call_id"), "type": "function", "function": function}
-            messages[-1].setdefault("tool_calls", []).append(call)
+            calls = messages[-1].setdefault("tool_calls", [])
+            place = f"messages[{len(messages) - 1}].tool_calls[{len(calls)}]"
+            calls.append(call)
+            return {f"{place}.id": f"{where}.call_id", f"{place}.function": where}
+    return {f"messages[{len(messages) - 1}]": where}
 
 
 def _text(content: Any, where: str) -> str:
