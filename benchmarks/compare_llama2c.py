@@ -21,7 +21,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from side_by_side import Part, as_json, bench_model, compare, own_command, run, table
+from side_by_side import Part, as_json, bench_model, compare, own_command, run, speed, table
 
 MAGIC = 0x616B3432
 GREEDY = ("-t", "0")
@@ -64,12 +64,12 @@ def parts(job: Job) -> tuple[Part, Part]:
         Part(
             generate,
             lambda: {generate: llama2c(job, job.n_generate, "")},
-            lambda: {generate: ours(job, 0, job.n_generate)},
+            lambda: speed(generate, ours(job, 0, job.n_generate)),
         ),
         Part(
             prompt,
             lambda: {prompt: llama2c(job, job.n_prompt, text(job))},
-            lambda: {prompt: ours(job, job.n_prompt, 0)},
+            lambda: speed(prompt, ours(job, job.n_prompt, 0)),
         ),
     )
 
@@ -84,10 +84,10 @@ def llama2c(job: Job, steps: int, prompt: str) -> float:
     return float(found.group(1))
 
 
-def ours(job: Job, n_prompt: int, n_generate: int) -> float:
+def ours(job: Job, n_prompt: int, n_generate: int) -> dict[str, float]:
     sizes = ("-p", n_prompt, "-n", n_generate, "-b", 1, "-d", 0, "-t", job.threads, "-r", 1)
     (row,) = bench_model(job.gristmill, "-m", job.model, *sizes, "--device", "cpu")
-    return float(row["tokens_per_s"])
+    return row
 
 
 def text(job: Job) -> str:

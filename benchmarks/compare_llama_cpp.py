@@ -8,7 +8,9 @@ attention on and off; batch is llama-batched-bench's generation of several seque
 `gristmill bench model`. start is a process that loads the model and prints one token: its load time, wall time and peak
 memory, of the second of two in a row, since a virtual machine may first have to get memory back; rested is one alone,
 after --rest seconds of nothing, in which such a machine gives its free memory to its host. Rounds are taken part by
-part; a run of llama.cpp warms the page cache first. Nothing else may run meanwhile.
+part; a run of llama.cpp warms the page cache first. Nothing else may run meanwhile. Of gristmill's speeds it says how
+much of the machine's limit they take (memory's or the multiplier's, measured around each), and how many times better
+they would be at all of it.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from side_by_side import Part, Run, as_json, bench_model, chosen, compare, own_command, run, table
+from side_by_side import Part, Run, as_json, bench_model, chosen, compare, own_command, run, speed, table
 
 BATCH_DEPTH, BATCH_TOKENS = 16, 32
 """Tokens of each sequence before and while a batch generates."""
@@ -50,17 +52,17 @@ def parts(job: Job) -> Mapping[str, tuple[Part, ...]]:
     """All that can be compared, by the name that --parts takes."""
     p, n = job.n_prompt, job.n_generate
 
-    def speed(label: str, n_prompt: int, n_generate: int, depth: int) -> Part:
+    def alone(label: str, n_prompt: int, n_generate: int, depth: int) -> Part:
         asked = (job, label, n_prompt, n_generate, depth)
         return Part(label, lambda: llama_bench(*asked), lambda: gristmill_bench(*asked))
 
     return {
-        "prompt": (speed("prompt tok/s", p, 0, 0),),
-        "generate": (speed("generate tok/s", 0, n, 0),),
+        "prompt": (alone("prompt tok/s", p, 0, 0),),
+        "generate": (alone("generate tok/s", 0, n, 0),),
         "batch": (Part("batch", lambda: llama_batched(job), lambda: gristmill_batched(job)),),
         "deep": (
-            speed(f"prompt at {job.depth} tok/s", p, 0, job.depth),
-            speed(f"generate at {job.depth} tok/s", 0, n, job.depth),
+            alone(f"prompt at {job.depth} tok/s", p, 0, job.depth),
+            alone(f"generate at {job.depth} tok/s", 0, n, job.depth),
         ),
         "start": (Part("start", lambda: llama_start(job), lambda: gristmill_start(job), higher_is_better=False),),
         "rested": (Part("rested", lambda: rested(llama_start, job), lambda: rested(gristmill_start, job), False),),
@@ -89,7 +91,7 @@ def gristmill_bench(job: Job, label: str, n_prompt: int, n_generate: int, depth:
     (row,) = bench_model(
         job.gristmill, "-p", n_prompt, "-n", n_generate, "-d", depth, "-b", 1, "-r", 1, *_common(job), "-t", job.threads
     )
-    return {label: row["tokens_per_s"]}
+    return speed(label, row)
 
 
 def llama_batched(job: Job) -> dict[str, float]:
@@ -104,7 +106,7 @@ def llama_batched(job: Job) -> dict[str, float]:
 def gristmill_batched(job: Job) -> dict[str, float]:
     sizes = ("-p", 0, "-n", BATCH_TOKENS, "-d", BATCH_DEPTH, "-b", ",".join(map(str, job.batches)))
     rows = bench_model(job.gristmill, *sizes, "-r", 1, *_common(job), "-t", job.threads)
-    return {batch_label(row["batch"]): row["tokens_per_s"] for row in rows}
+    return {name: value for row in rows for name, value in speed(batch_label(row["batch"]), row).items()}
 
 
 def run_twice(command: list[str]) -> Run:

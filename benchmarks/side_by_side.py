@@ -21,6 +21,9 @@ from typing import Any
 Measure = Callable[[], Mapping[str, float]]
 """One round: what is measured -> its value."""
 
+SHARE = ", share of the limit"
+"""What follows a measure's name where the value is how much of memory's or the multiplier's limit it takes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -44,12 +47,16 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Medians of one measure; `better` is how many times better gristmill is, whichever direction is good."""
+    """Medians of one measure; `better` is how many times better gristmill is, whichever direction is good.
+
+    share  of the machine's limit that gristmill takes, memory's or the multiplier's, whichever is nearer; None: unknown
+    """
 
     measure: str
     theirs: float
     gristmill: float
     better: float
+    share: float | None = None
 
 
 def run(command: Sequence[str], env: Mapping[str, str] | None = None) -> Run:
@@ -80,6 +87,11 @@ def bench_model(gristmill: Sequence[str], *args: object) -> list[dict[str, Any]]
     return rows
 
 
+def speed(label: str, row: Mapping[str, float]) -> dict[str, float]:
+    """A row of `bench model` as what `compare` takes."""
+    return {label: row["tokens_per_s"], label + SHARE: max(row["share_of_bandwidth"], row["share_of_peak"])}
+
+
 def chosen(parser: argparse.ArgumentParser, given: str, known: Sequence[str]) -> list[str]:
     """What --parts names, with commas between, `all` being all. One that is not known ends the program."""
     names = list(known) if given == "all" else given.split(",")
@@ -101,19 +113,27 @@ def compare(parts: Iterable[Part], rounds: int) -> list[Row]:
             ours.append(part.ours())
         for measure in theirs[0]:
             a, b = (statistics.median(each[measure] for each in found) for found in (theirs, ours))
-            rows.append(Row(measure, a, b, b / a if part.higher_is_better else a / b))
+            shares = [each[measure + SHARE] for each in ours if measure + SHARE in each]
+            share = statistics.median(shares) if shares else None
+            rows.append(Row(measure, a, b, b / a if part.higher_is_better else a / b, share))
     return rows
 
 
 def as_json(rows: Sequence[Row], their_name: str, settings: Mapping[str, object]) -> str:
-    plain = [{"measure": r.measure, their_name: r.theirs, "gristmill": r.gristmill, "better": r.better} for r in rows]
+    plain = [
+        {"measure": r.measure, their_name: r.theirs, "gristmill": r.gristmill, "better": r.better, "share": r.share}
+        for r in rows
+    ]
     return json.dumps({**settings, "rows": plain}, indent=2)
 
 
 def table(rows: Sequence[Row], their_name: str) -> str:
     width = max(len(row.measure) for row in rows) + 2
-    lines = [f"{'':{width}}{their_name:>12}{'gristmill':>12}{'times better':>14}"]
-    lines += [f"{r.measure:{width}}{r.theirs:12.2f}{r.gristmill:12.2f}{r.better:13.2f}x" for r in rows]
+    shares = f"{'of the limit':>14}{'at all of it':>14}" if any(row.share is not None for row in rows) else ""
+    lines = [f"{'':{width}}{their_name:>12}{'gristmill':>12}{'times better':>14}{shares}"]
+    for r in rows:
+        line = f"{r.measure:{width}}{r.theirs:12.2f}{r.gristmill:12.2f}{r.better:13.2f}x"
+        lines.append(line if r.share is None else f"{line}{r.share:14.0%}{r.better / r.share:13.2f}x")
     return "\n".join(lines)
 
 

@@ -65,7 +65,9 @@ def fakes(folder: Path) -> None:
     program(folder / "llama-completion", "echo 'load time =    1000.00 ms'")
     program(folder / "run", '[ "$OMP_NUM_THREADS" = 3 ] && echo "achieved tok/s: 100.0" >&2')
     program(folder / "runq", 'echo "achieved tok/s: 50.0" >&2')
-    one, batches = [{"tokens_per_s": 200.0}], [{"batch": n, "tokens_per_s": 20.0 * n} for n in (4, 8, 16)]
+    shares = {"share_of_bandwidth": 0.8, "share_of_peak": 0.1}
+    one = [{"tokens_per_s": 200.0, **shares}]
+    batches = [{"batch": n, "tokens_per_s": 20.0 * n, **shares} for n in (4, 8, 16)]
     choice = f'case "$*" in *4,8,16*) {printing(batches)};; bench*) {printing(one)};;'
     program(folder / "gristmill", f"{choice} *) {printing({'stats': {'load_s': 0.5}})};; esac")
 
@@ -89,13 +91,16 @@ def test_comparison(programs: Path) -> None:
         f"generate, batch {n} tok/s" for n in (4, 8, 16)
     }
     assert set(by_measure) - doubled == {"start to first token s", "rested, to first token s", "peak memory GB"}
+    assert {row["share"] for row in rows if row["measure"].endswith("tok/s")} == {0.8}
+    assert {row["share"] for row in rows if not row["measure"].endswith("tok/s")} == {None}
 
 
 def test_comparison_of_chosen_parts(programs: Path) -> None:
     common = ("a.gguf", "--llama-bin", programs, "--gristmill", programs / "gristmill", "--rounds", 1)
     rows = json.loads(run("compare_llama_cpp.py", *common, "--parts", "deep", "--depth", 64, "--json"))["rows"]
     assert [row["measure"] for row in rows] == ["prompt at 64 tok/s", "generate at 64 tok/s"]
-    assert "2.00x" in run("compare_llama_cpp.py", *common, "--parts", "generate")
+    printed = run("compare_llama_cpp.py", *common, "--parts", "generate")
+    assert printed.split()[-3:] == ["2.00x", "80%", "2.50x"]
     for args, problem in (
         (("--parts", "prompt,speed"), "'speed' is not one of prompt, generate, batch, deep, start"),
         (("--rounds", 0), "compare_llama_cpp: --rounds must be at least 1, not 0"),
@@ -211,6 +216,38 @@ def test_roofline_points(measured: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         roofline.Point("tg", "tg128 ×4 at 64", 4.0, 80.0),
         roofline.Point("pp", "pp512", 800.0, 400.0),
     ]
+
+
+def test_goals_are_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="the picture needs matplotlib")
+    spec = importlib.util.spec_from_file_location("goals", BENCHMARKS / "goals.py")
+    assert spec is not None
+    assert spec.loader is not None
+    goals = importlib.util.module_from_spec(spec)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "goals", goals)
+        spec.loader.exec_module(goals)
+    rows = [
+        {"measure": "generate tok/s", "better": 1.2, "share": 0.96},
+        {"measure": "load s", "better": 3.0, "share": None},
+        {"measure": "start to first token s", "better": 2.5, "share": None},
+    ]
+    path, other = tmp_path / "f16.json", tmp_path / "llama2c.json"
+    path.write_text(json.dumps({"model": "somewhere/Qwen3-F16.gguf", "rows": rows}))
+    of_llama2c = {"measure": "a-110m-q8.bin generate tok/s", "better": 2.0, "share": 1.0}
+    other.write_text(json.dumps({"rows": [of_llama2c, {**of_llama2c, "measure": "110m.bin generate tok/s"}]}))
+    bars = goals.read_bars([other, path])
+    assert [(bar.goal.label, bar.times, bar.at_limit, bar.goal.times) for bar in bars] == [
+        ("generate, F16", 1.2, 1.25, 1.2),
+        ("llama2.c generate, 110m-q8", 2.0, 2.0, 2.2),
+        ("first token, F16", 2.5, None, 2.0),
+    ]
+    run("goals.py", path, other, "-o", tmp_path / "a.png")
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    path.write_text("[]")
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        run("goals.py", path, "-o", tmp_path / "b.png")
+    assert "f16.json: not what a comparison prints with --json" in failed.value.stderr
 
 
 def test_what_the_server_costs_is_measured_with_a_vocabulary_alone() -> None:
