@@ -210,7 +210,7 @@ struct TileRows {
   int position[kMaxAttentionRows];
   AttentionRows rows;
 
-  TileRows(const AttentionCall& c, const Tile& tile) {
+  TileRows(const AttentionCall& c, const Tile& tile, float* laid) {
     int group = c.n_heads / c.kv.n_kv_heads;
     for (int i = 0; i < tile.size(); i++) {
       int r = tile.first_row + i % tile.n_rows, token = c.query_start[tile.sequence] + r / group;
@@ -221,7 +221,7 @@ struct TileRows {
       if (i < tile.n_rows) position[i] = c.positions[token];
     }
     const int32_t* blocks = c.block_tables + size_t(tile.sequence) * c.n_table;
-    rows = {q, position, tile.n_rows, tile.kv_head, tile.n_heads, c.window, blocks, c.scale};
+    rows = {q, position, tile.n_rows, tile.kv_head, tile.n_heads, c.window, blocks, c.scale, laid};
   }
 
   // Writes the keys and values of a tile of one token first; its queries, which are nowhere else, lie in memory [size, head_dim].
@@ -303,13 +303,13 @@ void Ops::attention(const AttentionCall& c, const StoreCall* before) {
     for_rows(int(tiles.size()), kAlone, [&](int i) {
       thread_local Scratch<float> memory;
       const Tile& tile = tiles[i];
-      TileRows t(c, tile);
       const size_t n = size_t(tile.size());
-      float* totals = memory.grown(scratch_floats + n * (2 * width + c.kv.head_dim));
+      float* totals = memory.grown(scratch_floats + n * (2 * width + 2 * c.kv.head_dim));
       float *states = totals + n * width, *scratch = states + n * width, *q = scratch + scratch_floats;
+      TileRows t(c, tile, q + n * c.kv.head_dim);
       if (on_the_way) t.store(Heads(*kernels_, *before), c.query_start[tile.sequence], tile, c.kv.head_dim, q);
       start(t, totals);
-      kernels_->attention_queries(c.kv, t.rows, scratch);
+      kernels_->attention_queries(c.kv, t.rows);
       for (int s = tile.segment; s < tile.end_segment; s++)
         kernels_->attention_segment(c.kv, t.rows, s, states, totals, scratch);
       finish(t, totals);
@@ -322,23 +322,26 @@ void Ops::attention(const AttentionCall& c, const StoreCall* before) {
     size_t states;
   };
   std::vector<Part> parts;
-  std::vector<size_t> first_state;
+  std::vector<size_t> first_state, first_row;
   std::vector<std::atomic<int>> left(tiles.size());
-  size_t n_states = 0;
+  size_t n_states = 0, n_rows = 0;
   for (int i = 0; i < int(tiles.size()); i++) {
     left[i] = tiles[i].end_segment - tiles[i].segment;
-    first_state.push_back(n_states);
+    first_state.push_back(n_states), first_row.push_back(n_rows), n_rows += tiles[i].size();
     for (int s = tiles[i].segment; s < tiles[i].end_segment; s++, n_states += tiles[i].size()) parts.push_back({i, s, n_states});
   }
-  float* states = states_.grown(n_states * width);
+  float *states = states_.grown(n_states * width + n_rows * c.kv.head_dim), *laid = states + n_states * width;
+  auto laid_of = [&](int tile) { return laid + first_row[tile] * c.kv.head_dim; };
+  for_rows(int(tiles.size()), kAlone, [&](int i) {
+    kernels_->attention_queries(c.kv, TileRows(c, tiles[i], laid_of(i)).rows);
+  });
   for_rows(int(parts.size()), kAlone, [&](int i) {
     thread_local Scratch<float> memory;
     const Part& part = parts[i];
     const Tile& tile = tiles[part.tile];
-    TileRows t(c, tile);
+    TileRows t(c, tile, laid_of(part.tile));
     float* totals = memory.grown(scratch_floats + size_t(tile.size()) * width);
     float* scratch = totals + size_t(tile.size()) * width;
-    kernels_->attention_queries(c.kv, t.rows, scratch);
     kernels_->attention_segment(c.kv, t.rows, part.segment, states + part.states * width, nullptr, scratch);
     if (left[part.tile].fetch_sub(1, std::memory_order_acq_rel) > 1) return;
     start(t, totals);

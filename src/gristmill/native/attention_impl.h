@@ -117,7 +117,7 @@ struct Segment {
   int low[kMaxAttentionRows], high[kMaxAttentionRows];  // keys [low, high) are what a row sees
   float* states;
   float* totals;                             // of all segments so far, or null
-  const float* q;                            // as put_queries lays them
+  const float* q;                            // as lay_queries left them
   float* scores;                             // [rows, kScoreStride]
   Element* plain;                            // values [kSegment, v_dim], then keys, as kernels read them, if they lie otherwise
 
@@ -163,7 +163,7 @@ inline void for_groups(int n_rows, Body body, int row = 0) {
   if constexpr (R > 1) for_groups<(R > 8 ? 8 : R > 4 ? 4 : R / 2)>(n_rows, body, row);
 }
 
-// Scores of R rows with the keys of V blocks, a lane a key: out[r * kScoreStride + key]. `row` begins a group of put_queries.
+// Scores of R rows with the keys of V blocks, a lane a key: out[r * kScoreStride + key]. `row` begins a group of lay_queries.
 template <class T, int R, int V>
 inline void block_scores(const Segment<T>& s, const int* blocks, int head, int row, float* out) {
   const typename T::Number* q = s.query(row);
@@ -529,15 +529,29 @@ void tile_segment(Segment<T>& s, NextSegment next) {
 constexpr int kPairsApart = 4;
 inline int place_of_pair(int pair, int n) { return pair % (n / 8) * kPairsApart + pair / (n / 8); }
 
-// Where they lie in the scratch memory.
-inline float* queries(float* scratch) { return scratch + size_t(kFewerAttentionRows) * kScoreStride; }
+// A shortened head's query as its words meet it, `apart` pairs from one of its pairs to the next.
+template <class Number>
+inline void lay_shortened(const float* x, F scale, int n, uint32_t* to, int apart) {
+  constexpr int kMost = 16 * kLanes;  // of the query at a time: a part of each quarter
+  Number numbers[kPairsApart][kMost / kPairsApart];
+  const int quarter = n / kPairsApart, most = kMost / kPairsApart;
+  for (int first = 0; first < quarter; first += most, to += size_t(most / 2) * kPairsApart * apart) {
+    const int count = std::min(most, quarter - first);
+    for (int i = 0; i < kPairsApart; i++)
+      for (int j = 0; j < count; j += kLanes)
+        bf16_of_f(numbers[i] + j, f_mul(f_load(x + i * quarter + first + j), scale));
+    for (int j = 0; j < count / 2; j++)
+      for (int i = 0; i < kPairsApart; i++) std::memcpy(to + size_t(j * kPairsApart + i) * apart, numbers[i] + 2 * j, 4);
+  }
+}
 
 // Queries in the form the keys meet, scaled: a row after another, or the rows of a group of for_groups side by side, kStep
 // numbers of each in turn.
 template <class T>
-void put_queries(const KvLayer& kv, const AttentionRows& rows, float* memory) {
+void lay_queries(const KvLayer& kv, const AttentionRows& rows) {
   using Number = typename T::Number;
   int n = kv.head_dim;
+  float* memory = rows.laid;
   float scale = rows.scale * 1.44269504f;
   for (int h = 0; h < rows.n_heads; h++)
     for_groups(rows.n_rows, [&](auto R, int first) {
@@ -553,12 +567,14 @@ void put_queries(const KvLayer& kv, const AttentionRows& rows, float* memory) {
         } else {
           Number lanes[kLanes];
           Number* to = reinterpret_cast<Number*>(memory + size_t(row - r) * n) + r * T::kStep;
+          if constexpr (T::kShortened) {
+            lay_shortened<Number>(rows.q[row], f_set(scale), n, reinterpret_cast<uint32_t*>(to), R);
+            continue;
+          }
           for_lanes(n, [&](int i, auto count) {
             numbers_of(rows.q[row] + i, scale, count, lanes);
-            const int place = T::kShortened ? 2 * place_of_pair(i / 2, n) : i;
-            constexpr int kApart = T::kShortened ? 2 * kPairsApart : T::kStep;
             for (int j = 0; j < count / T::kStep; j++)
-              std::memcpy(to + size_t(place + j * kApart) * R, lanes + j * T::kStep, sizeof(Number) * T::kStep);
+              std::memcpy(to + size_t(i + j * T::kStep) * R, lanes + j * T::kStep, sizeof(Number) * T::kStep);
           });
         }
       }
@@ -568,10 +584,9 @@ void put_queries(const KvLayer& kv, const AttentionRows& rows, float* memory) {
 template <class T>
 void segment_states(const KvLayer& kv, const AttentionRows& rows, int number, float* states, float* totals, float* memory) {
   const int32_t* blocks = rows.blocks + number * kSegment / kKvBlock;
-  Segment<T> s{kv, rows.n_rows, number * kSegment, rows.kv_head, blocks, {}, {}, states, totals, queries(memory), memory,
-               nullptr};
-  const auto end_of_queries = reinterpret_cast<uintptr_t>(queries(memory) + size_t(kMaxAttentionRows) * kv.head_dim);
-  s.plain = reinterpret_cast<typename T::Element*>((end_of_queries + 63) / 64 * 64);
+  Segment<T> s{kv, rows.n_rows, number * kSegment, rows.kv_head, blocks, {}, {}, states, totals, rows.laid, memory, nullptr};
+  const auto end_of_scores = reinterpret_cast<uintptr_t>(memory + size_t(kFewerAttentionRows) * kScoreStride);
+  s.plain = reinterpret_cast<typename T::Element*>((end_of_scores + 63) / 64 * 64);
   int end = 0;
   for (int r = 0; r < rows.n_rows; r++) {
     int position = rows.position[r], begin = rows.window && position >= rows.window ? position - rows.window + 1 : 0;
@@ -599,8 +614,8 @@ inline void with_type(KvType type, Body body) {
 
 // ---- what the table offers ------------------------------------------------------------------------------------------
 
-void attention_queries(const KvLayer& kv, const AttentionRows& rows, float* scratch) {
-  with_type(kv.type, [&](auto type) { put_queries<decltype(type)>(kv, rows, queries(scratch)); });
+void attention_queries(const KvLayer& kv, const AttentionRows& rows) {
+  with_type(kv.type, [&](auto type) { lay_queries<decltype(type)>(kv, rows); });
 }
 
 void attention_segment(const KvLayer& kv, const AttentionRows& rows, int segment, float* states, float* totals, float* scratch) {

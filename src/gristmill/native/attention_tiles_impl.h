@@ -25,10 +25,10 @@ inline bool fits_tiles(const KvLayer& kv) {
 }
 
 // Rows lie one after another, in the places that attention_impl.h has for them.
-void put_tile_queries(const KvLayer& kv, const AttentionRows& rows, float* memory) {
+void lay_tile_queries(const KvLayer& kv, const AttentionRows& rows) {
   F scale = f_set(rows.scale * 1.44269504f);
   for (int row = 0; row < rows.n_heads * rows.n_rows; row++) {
-    uint16_t* to = reinterpret_cast<uint16_t*>(memory + size_t(row) * kv.head_dim);
+    uint16_t* to = reinterpret_cast<uint16_t*>(rows.laid + size_t(row) * kv.head_dim);
     for (int i = 0; i < kv.head_dim; i += kLanes) {
       fetch_row(rows.q[row] + i);
       const F x = f_mul(f_load(rows.q[row] + i), scale);
@@ -190,9 +190,9 @@ void tile_segment<KvTiles>(Segment<KvTiles>& s, NextSegment next) { segment_in_t
 template <>
 void tile_segment<KvShortTiles>(Segment<KvShortTiles>& s, NextSegment next) { segment_in_tiles(s, next); }
 
-void tile_attention_queries(const KvLayer& kv, const AttentionRows& rows, float* scratch) {
-  if (fits_tiles(kv)) put_tile_queries(kv, rows, queries(scratch));
-  else attention_queries(kv, rows, scratch);
+void tile_attention_queries(const KvLayer& kv, const AttentionRows& rows) {
+  if (fits_tiles(kv)) lay_tile_queries(kv, rows);
+  else attention_queries(kv, rows);
 }
 
 void tile_attention_segment(const KvLayer& kv, const AttentionRows& rows, int segment, float* states, float* totals,

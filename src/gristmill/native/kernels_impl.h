@@ -344,7 +344,7 @@ double weight_at_least(const float* logits, const float* weights, int n, float b
 }
 
 // attention_impl.h
-void attention_queries(const KvLayer& kv, const AttentionRows& rows, float* scratch);
+void attention_queries(const KvLayer& kv, const AttentionRows& rows);
 void attention_segment(const KvLayer& kv, const AttentionRows& rows, int segment, float* states, float* totals, float* scratch);
 void attention_fold(const float* state, int v_dim, float* total);
 void attention_finish(const float* total, int n, float* y);

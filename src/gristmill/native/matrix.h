@@ -295,7 +295,7 @@ struct KvLayer {
   // Floats of scratch memory that a segment of keys takes.
   size_t scratch_floats() const {
     const size_t plain = type == KvType::Q8_0 ? v_dim : type == KvType::BF16_12 ? (head_dim + v_dim) / 2 : 0;
-    return size_t(kFewerAttentionRows) * kScoreStride + size_t(kMaxAttentionRows) * head_dim + kSegment * plain + 16;
+    return size_t(kFewerAttentionRows) * kScoreStride + kSegment * plain + 16;
   }
 };
 
@@ -307,6 +307,7 @@ struct AttentionRows {
   int window;
   const int32_t* blocks;   // block ids of the sequence
   float scale;
+  float* laid;             // [n_heads, n_rows, head_dim] queries as segments meet them
 };
 
 struct Peaks;  // machine.h
@@ -341,8 +342,8 @@ struct Kernels {
   void (*from_fp8)(const uint8_t* x, int n, float scale, float* y);  // E4M3 without infinities, times scale
   int byte_zero;    // Matrix::zero
   int bf16_step;    // 2 where bfloat16 is multiplied in pairs, otherwise 1
-  // Before the segments of some rows, in the same scratch memory (KvLayer::scratch_floats).
-  void (*attention_queries)(const KvLayer& kv, const AttentionRows& rows, float* scratch);
+  // Lays the queries of some rows, once for all their segments.
+  void (*attention_queries)(const KvLayer& kv, const AttentionRows& rows);
   // States [n_heads, n_rows, kStateHead + v_dim] of all rows over one segment of keys; where there are totals (of the same
   // shape) it is folded into them, and states are left undefined.
   void (*attention_segment)(const KvLayer& kv, const AttentionRows& rows, int segment, float* states, float* totals,
