@@ -206,6 +206,15 @@ def test_numbers_may_be_numpys() -> None:
     assert [type(v) for v in (params.max_tokens, params.temperature, params.stop_token_ids[0])] == [int, float, int]
 
 
+def test_params_keep_what_was_checked() -> None:
+    bias, ids, stop = {np.int64(5): np.float32(0.5)}, [7], ["a"]
+    params = SamplingParams(logit_bias=bias, stop_token_ids=ids, stop=stop)
+    bias[np.int64(-6)] = np.float32(np.nan)
+    ids.append(-1)
+    stop.append("")
+    assert params == SamplingParams(logit_bias={5: 0.5}, stop_token_ids=(7,), stop=("a",))
+
+
 @pytest.mark.parametrize(
     ("given", "alike"),
     [
@@ -227,7 +236,7 @@ def ids_of(outputs: list[RequestOutput]) -> list[list[int]]:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (["a", None, "b"], r"prompts\[1\] is of type NoneType"),
+        (["a", None, "b"], r"prompts\[1\] is of type NoneType; give text or a list of token ids"),
         (b"abc", "prompts is of type bytes"),
         (["a", b"abc"], r"prompts\[1\] is of type bytes"),
         ([[1.5, 2]], r"prompts\[0\] has 1.5 among its token ids"),
@@ -240,7 +249,7 @@ def ids_of(outputs: list[RequestOutput]) -> list[list[int]]:
         ([memoryview(b"ab")], r"prompts\[0\] is of type memoryview"),
         (np.array(5), "prompts is of type ndarray"),
         ([1, "a"], "prompts has 'a' among its token ids"),
-        ({"prompt_token_ids": "x"}, r"prompts\['prompt_token_ids'\] is of type str"),
+        ({"prompt_token_ids": "x"}, r"prompts\['prompt_token_ids'\] is of type str; give a list of token ids"),
         ({"prompt": [1]}, r"prompts\['prompt'\] is of type list; give text"),
     ],
 )
@@ -255,7 +264,7 @@ def test_other_things_of_a_wrong_type_are_refused(llm: LLM) -> None:
             llm.generate(["a"], wrong)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="priority must be a whole number, not None"):
         llm.generate(["a", "b"], GREEDY, priority=[None, 0])  # type: ignore[list-item]
-    with pytest.raises(ValueError, match="ids is of type str"):
+    with pytest.raises(ValueError, match="ids is of type str; give a list of token ids"):
         llm.score("Once")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="ids is of type NoneType"):
         llm.score(None)  # type: ignore[arg-type]
@@ -277,6 +286,22 @@ def test_chats_and_streams_take_no_other_params_either(path: Path, tmp_path: Pat
             llm.chat({"role": "user", "content": "a"})  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="sampling_params must be SamplingParams, not"):
             next(llm.stream("a", wrong))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (None, "messages: give a list of at least one message"),
+        ("ab", "messages: give a list of at least one message"),
+        ([object()], r"messages\[0\]: is of type object"),
+        ([None, {"role": "user", "content": "a"}], r"messages\[0\]: is of type NoneType"),
+        ([{"role": "user", "content": "a"}, []], r"messages\[1\]: is of type list"),
+    ],
+)
+def test_what_is_no_conversation_is_refused(path: Path, tmp_path: Path, given: Any, message: str) -> None:
+    (tmp_path / "t.jinja").write_text("{{ messages[0].content }}")
+    with LLM(path, threads=1, chat_template=tmp_path / "t.jinja") as llm, pytest.raises(ValueError, match=message):
+        llm.chat(given)
 
 
 def test_a_named_chat_template_that_is_none_is_told_at_once(path: Path, tmp_path: Path) -> None:
@@ -460,6 +485,19 @@ def test_keys_and_values_may_take_four_fifths_of_what_weights_leave(monkeypatch:
     assert [spare_memory(n) for n in (0, 24_000, 1 << 40)] == [819_200, 800_000, 0]
     said = "MemTotal:  9000 kB\n"
     assert spare_memory(0) == 1 << 30
+
+
+def test_a_draft_models_weights_leave_less_of_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = list[int]()
+
+    def spare(n_bytes: int) -> int:
+        told.append(n_bytes)
+        return 1 << 30
+
+    monkeypatch.setattr("gristmill.llm.spare_memory", spare)
+    for draft in (None, path):
+        LLM(path, threads=1, draft=draft).close()
+    assert told[1] == 2 * told[0]
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,8 @@ class Answers:
         collectors = [Collector(tokenizer, params, self._count_down) for _ in range(params.n)]
         self._requests.append((prompt, ids, collectors))
         for i, collector in enumerate(collectors):
-            own = params if params.seed is None or i == 0 else replace(params, seed=(params.seed + i) % 2**64)
+            seed = None if params.seed is None else (params.seed + i) % 2**64
+            own = params if i == 0 else replace(params, seed=seed, prompt_logprobs=None)  # the prompt's are told once
             with self._counting:
                 self._n_open += 1
             request = Request(tuple(ids), own, priority, whole=collector.whole)
@@ -43,16 +44,19 @@ class Answers:
         self._ended.wait()
 
     def cancel(self) -> None:
+        self._requests = []  # as in `outputs`
         for request_id in self._ids:
             self._engine.cancel(request_id)
 
     def outputs(self) -> list[RequestOutput]:
         """In the order of the prompts, once. Raises what went wrong with any of them."""
         requests, self._requests = self._requests, []  # which lead back here, and so would keep the engine
-        for _, _, collectors in requests:
-            for collector in collectors:
-                if collector.error is not None:
-                    raise collector.error
+        error = next((each.error for _, _, every in requests for each in every if each.error is not None), None)
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del requests, error  # which lead back to it
         return [
             RequestOutput(
                 prompt,

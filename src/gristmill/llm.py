@@ -141,11 +141,12 @@ class LLM:
         context = pick_context(config, max_context)
         draft_checkpoint = open_checkpoint(locate(draft)) if draft is not None else None
         draft_config = read_config(draft_checkpoint) if draft_checkpoint is not None else None
-        if draft_config is not None:
+        n_bytes = sum(bytes_as_loaded(checkpoint, config, target, 0).values())
+        if draft_checkpoint is not None and draft_config is not None:
             check_draft(draft_config, config, context)
+            n_bytes += sum(bytes_as_loaded(draft_checkpoint, draft_config, target, 0).values())
         sizes = (context, max_sequences, ops.step_tokens)
         on_card = device == "cuda"
-        n_bytes = sum(bytes_as_loaded(checkpoint, config, target, 0).values())
         budget = kv_budget if kv_budget is not None else spare_memory(n_bytes)
         if not on_card:  # before the weights take their time
             kv_plan = plan(ops, config, kv_type, *sizes, budget, draft_config)
@@ -332,8 +333,8 @@ class LLM:
         Special tokens are never parsed in what messages say. TemplateError (a ValueError) for a model without a
         template, or messages that its template refuses.
         """
-        is_one = isinstance(messages, Mapping) or (messages and isinstance(messages[0], Mapping))
-        several = [messages] if is_one else messages
+        are_several = isinstance(messages, Sequence) and all(isinstance(each, Sequence) for each in messages)
+        several = messages if are_several else [messages]
         options = (tools, add_generation_prompt, continue_final_message, chat_template_kwargs)
         prompts = [self.chat_prompt(conversation, *options) for conversation in several]  # type: ignore[arg-type]
         asked = _params_for_each(sampling_params, len(prompts))

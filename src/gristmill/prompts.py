@@ -34,7 +34,7 @@ def as_prompt(given: Any, where: str) -> str | list[int]:
         (name,) = given
         given, where = given[name], f"{where}[{name!r}]"
         return as_text(given, where) if name == "prompt" else as_ids(given, where)
-    return given if isinstance(given, str) else as_ids(given, where)
+    return given if isinstance(given, str) else as_ids(given, where, "text or a list of token ids")
 
 
 def as_text(given: Any, where: str) -> str:
@@ -43,12 +43,12 @@ def as_text(given: Any, where: str) -> str:
     return given
 
 
-def as_ids(given: Any, where: str) -> list[int]:
+def as_ids(given: Any, where: str, wanted: str = "a list of token ids") -> list[int]:
     """ValueError for what is no sequence of whole numbers."""
     if isinstance(given, np.ndarray) and given.ndim == 1 and given.dtype.kind in "iu":
         return list(given.tolist())
     if not isinstance(given, Sequence) or isinstance(given, str | _BYTES):
-        raise ValueError(f"{where} is of type {type(given).__name__}; give text or a list of token ids")
+        raise ValueError(f"{where} is of type {type(given).__name__}; give {wanted}")
     if not all(map(_is_id, given)):
         wrong = next(item for item in given if not _is_id(item))
         raise ValueError(f"{where} has {wrong!r:.40} among its token ids; they are whole numbers")

@@ -189,6 +189,8 @@ class SamplingParams:
         for token_id, bias in (self.logit_bias or {}).items():
             _whole("logit_bias: a token id", token_id, 0, 2**31 - 1)
             _check(f"logit_bias of token {token_id}", bias, -100.0, 100.0)
+        if self.logit_bias is not None:
+            self._keep("logit_bias", {int(i): float(bias) for i, bias in self.logit_bias.items()})
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise ValueError(f"min_tokens ({self.min_tokens}) must not be over max_tokens ({self.max_tokens})")
         guided = self.structured_outputs

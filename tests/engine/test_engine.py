@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,11 +21,12 @@ import small_model
 
 from gristmill import LLM, SamplingParams
 from gristmill.engine.draft_model import check_draft
+from gristmill.engine.drafts import PromptLookup
 from gristmill.engine.engine import Engine, EngineClosedError
 from gristmill.engine.runner import Runner
-from gristmill.engine.scheduler import QueueFullError
+from gristmill.engine.scheduler import QueueFullError, Scheduler
 from gristmill.ops.cpu import CpuOps
-from gristmill.types import Batch, Event, Failure, Request, TokenEvent
+from gristmill.types import Batch, Event, Failure, Request, StructuredOutputsParams, TokenEvent
 
 LONG = SamplingParams(temperature=0, max_tokens=100, ignore_eos=True)
 
@@ -87,6 +89,21 @@ def test_answers_to_one_prompt_differ_by_their_seeds(llm: LLM) -> None:
         single = SamplingParams(seed=7 + i, max_tokens=12, ignore_eos=True)
         assert llm.generate([[1, 50, 60]], single)[0].outputs[0].token_ids == output.token_ids
     assert len({tuple(o.token_ids) for o in outputs}) == 3
+
+
+def test_answers_to_one_prompt_score_it_once(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    n_rows, step = [0], Runner.step
+
+    def counted(self: Runner, batch: Batch) -> tuple[list[int], object]:
+        n_rows[0] += len(batch.sample_rows)
+        return step(self, batch)
+
+    monkeypatch.setattr(Runner, "step", counted)
+    ids = [3 + i * 7 % 200 for i in range(100)]
+    output = llm.generate([ids], SamplingParams(n=3, seed=7, max_tokens=1, prompt_logprobs=0))[0]
+    assert n_rows[0] == 100 + 2
+    assert output.prompt_logprobs is not None
+    assert len(output.prompt_logprobs) == 100
 
 
 def test_what_a_prompt_has_in_common_with_an_earlier_one_is_not_computed_again(llm: LLM) -> None:
@@ -249,6 +266,14 @@ def test_a_task_that_is_cancelled_ends_its_requests(llm: LLM) -> None:
     wait_until(lambda: n_in_use(llm) == 0, "freed")
 
 
+def test_cancelling_what_has_ended_looks_through_no_queue(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_for = list[int]()
+    monkeypatch.setattr(Scheduler, "abort", lambda _, request_id, *__: looked_for.append(request_id))
+    assert list(llm.stream([1, 2], LONG))
+    llm.generate([1, 2], LONG)
+    assert not looked_for
+
+
 def test_an_answer_that_comes_when_its_loop_is_closed_is_no_error(
     llm: LLM, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -329,6 +354,22 @@ def test_a_thread_that_cannot_start_may_start_later(llm: LLM, monkeypatch: pytes
     assert llm.generate([[1]], LONG)
 
 
+def test_a_start_that_is_interrupted_leaves_no_second_thread(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        start(thread)
+        raise KeyboardInterrupt
+
+    before = set(threading.enumerate())
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            llm.generate([[1]], LONG)
+    assert len(llm.generate([[1]], LONG)[0].outputs[0].token_ids) == 100
+    wait_until(lambda: {*threading.enumerate()} - before == {llm._open()._thread}, "the first thread ended")
+
+
 def test_a_sink_that_fails_ends_its_own_request_alone(llm: LLM, caplog: pytest.LogCaptureFixture) -> None:
     def take(_: Event) -> bool:
         raise OSError("the reader is gone")
@@ -384,7 +425,43 @@ def test_a_step_that_fails_where_steps_follow_at_once(llm: LLM, monkeypatch: pyt
     assert llm.engine.load().used == 0
 
 
-def test_an_llm_that_is_dropped_ends_its_thread(path: Path) -> None:
+def cancelled(llm: LLM) -> None:
+    async def main() -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(llm.agenerate([[1]] * 300, LONG), 0.001)
+
+    asyncio.run(main())
+
+
+def refused(llm: LLM) -> None:
+    with suppress(ValueError):
+        llm.generate([[1], [2]], [LONG, replace(LONG, logit_bias={9999: 1.0})])
+    with suppress(ValueError):
+        llm.generate([[1]], replace(LONG, structured_outputs=StructuredOutputsParams(regex="(")))
+
+
+def failed(llm: LLM) -> None:
+    with pytest.MonkeyPatch.context() as patch, suppress(RuntimeError):
+        patch.setattr("gristmill.engine.loop._log.disabled", True)  # pytest keeps what is logged
+        patch.setattr(Runner, "step", broken_step)
+        llm.generate([[1]], LONG)
+
+
+def broken_step(*_: object) -> None:
+    raise RuntimeError("no more")
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda llm: llm.generate([[1]], LONG),
+        lambda llm: list(llm.stream("a", LONG)),
+        cancelled,
+        refused,
+        failed,
+    ],
+)
+def test_an_llm_that_is_dropped_ends_its_thread(path: Path, ask: Callable[[LLM], object]) -> None:
     """Whatever it was asked for, and at once: its weights are not to wait for the garbage collector."""
 
     def count() -> int:
@@ -394,12 +471,11 @@ def test_an_llm_that_is_dropped_ends_its_thread(path: Path) -> None:
     before = count()
     gc.disable()
     try:
-        for ask in (lambda llm: llm.generate([[1]], LONG), lambda llm: list(llm.stream("a", LONG))):
-            llm = LLM(path, threads=1)
-            ask(llm)
-            assert count() == before + 1
-            del llm
-            wait_until(lambda: count() == before, "the thread ended")
+        llm = LLM(path, threads=1)
+        ask(llm)
+        assert count() == before + 1
+        del llm
+        wait_until(lambda: count() == before, "the thread ended")
     finally:
         gc.enable()
 
@@ -415,6 +491,16 @@ def test_a_draft_model_changes_no_answer(llm: LLM, path: Path) -> None:
         assert [output.outputs for output in guessing.generate(prompts, params)] == expected
         scheduler = guessing._open()._scheduler
         assert scheduler.n_accepted > 0.9 * scheduler.n_drafted > 100
+
+
+def test_what_a_draft_model_guesses_is_not_held_for_a_repetition(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    learnt = list[tuple[int, int]]()
+    monkeypatch.setattr(PromptLookup, "propose", lambda *_: [])
+    monkeypatch.setattr(PromptLookup, "learn", lambda _, *counts: learnt.append(counts))
+    with LLM(path, threads=1, draft=path, speculate=True) as llm:
+        llm.generate([[1, 2]], LONG)
+        assert llm._open()._scheduler.n_accepted
+    assert not learnt
 
 
 @pytest.mark.parametrize("vocab", [200, 300])

@@ -7,6 +7,7 @@ import gc
 import itertools
 import json
 import os
+import pickle
 import random
 import re
 import string
@@ -587,6 +588,12 @@ def test_refused_by_name(field: str, constraint: dict[str, Any], word: str, smal
     assert str(caught.value).startswith(f"structured_outputs.{field}: ")
     assert len(str(caught.value)) < 500
     assert "backtrace" not in str(caught.value)
+
+
+def test_a_refusal_reaches_another_process_whole() -> None:
+    error = GuideError("regex", "is empty")
+    assert repr(pickle.loads(pickle.dumps(error))) == repr(error)
+    assert str(pickle.loads(pickle.dumps(error))) == "structured_outputs.regex: is empty"
 
 
 def test_a_grammar_that_outgrows_its_limits_fails_and_is_not_given_out_again(small: Case) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -90,11 +91,14 @@ def test_an_answer_that_breaks_ends_there(sound: LLM, path: Path, tmp_path: Path
         assert pieces == expected[1]
 
 
-def test_what_a_broken_prompt_computed_before_it_broke_is_not_used(sound: LLM, path: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("ask", [answer, LLM.embed, LLM.logits, LLM.score])
+def test_what_a_broken_prompt_computed_before_it_broke_is_not_used(
+    ask: Callable[[LLM, list[int]], object], sound: LLM, path: Path, tmp_path: Path
+) -> None:
     expected = answer(sound, [*BEGINNING, 60])
     with LLM(with_broken_token(tmp_path / "broken.bin", path, 200), threads=1) as llm:
         with pytest.raises(NotFiniteError):
-            answer(llm, [*BEGINNING, 200, 60])
+            ask(llm, [*BEGINNING, 200, 60])
         output = llm.generate([[*BEGINNING, 60]], GREEDY)[0]
         assert output.num_cached_tokens == 0
         assert output.outputs[0].token_ids == expected

@@ -178,10 +178,15 @@ class Engine:
         if self._thread is not None:
             return
         thread = threading.Thread(target=_run, args=(loop, self._orders), name="gristmill engine", daemon=True)
-        thread.start()
-        self._thread = thread
-        # Also at exit: a thread that comes back from native code into an interpreter that is gone ends the process.
-        weakref.finalize(self, _stop, self._orders, thread)
+        try:
+            thread.start()
+            self._thread = thread
+            # Also at exit: a thread that comes back from native code into an interpreter that is gone ends the process.
+            weakref.finalize(self, _stop, self._orders, thread)
+        except BaseException:  # an interrupt, say: if it did start, it must not run beside the next one
+            self._orders.put(None)
+            self._orders, self._thread = SimpleQueue(), None
+            raise
 
     def _sequence(self, request: Request) -> Sequence:
         params, n_prompt = request.params, len(request.prompt_ids)
@@ -235,7 +240,6 @@ def _run(loop: Loop, orders: SimpleQueue[Order]) -> None:
         while not loop.has_work or not orders.empty():
             order = orders.get()
             if order is None:
-                loop.fail_all(EngineClosedError("the engine was closed"))
                 return
             with _failing_all(loop):
                 order(loop)
@@ -254,6 +258,7 @@ def _failing_all(loop: Loop) -> Iterator[None]:
 
 
 def _stop(orders: SimpleQueue[Order], thread: threading.Thread) -> None:
+    orders.put(lambda loop: loop.fail_all(EngineClosedError("the engine was closed")))
     orders.put(None)
     if thread is not threading.current_thread():
         thread.join()

@@ -245,11 +245,15 @@ class GuideCompiler:
         thread.join(COMPILE_LIMIT_S)
         if not results:
             raise GuideError(field, f"takes more than {COMPILE_LIMIT_S:.0f} s to compile; simplify it")
-        if isinstance(results[0], GuideError):
-            raise results[0]
-        if isinstance(results[0], Exception):
-            raise GuideError(field, _shorten(str(results[0]))) from results[0]
-        return results[0]
+        result = results.pop()
+        try:
+            if isinstance(result, GuideError):
+                raise result
+            if isinstance(result, Exception):
+                raise GuideError(field, _shorten(str(result))) from result
+            return result
+        finally:
+            del result  # an error that leads back to itself would keep its callers, and so the engine
 
     def _start(self, thread: threading.Thread) -> None:
         with self._lock:

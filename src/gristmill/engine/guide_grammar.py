@@ -52,9 +52,12 @@ class GuideError(ValueError):
     """A constraint that cannot be kept; the message begins with its field. `field` and `reason` give the two parts."""
 
     def __init__(self, field: str, reason: str) -> None:
-        super().__init__(f"structured_outputs.{field}: {reason}")
+        super().__init__(field, reason)  # by which it is pickled
         self.field = field
         self.reason = reason
+
+    def __str__(self) -> str:
+        return f"structured_outputs.{self.field}: {self.reason}"
 
 
 @contextmanager

@@ -42,7 +42,7 @@ class Stream:
     """What belongs to a request beside its sequence.
 
     adjuster, lookup  None where it does without
-    looked_up         the lookup was asked for the drafts of this step
+    looked_up         the drafts of this step are the lookup's
     n_told            positions of the prompt whose rows were told, for a request that wants them
     """
 
@@ -123,8 +123,9 @@ class Loop:
 
     def cancel(self, request_id: int) -> None:
         """End a request without another event. Nothing happens where it has ended already."""
-        self.scheduler.abort(request_id)
-        self._close(request_id)
+        if request_id in self._streams:
+            self.scheduler.abort(request_id)
+            self._close(request_id)
 
     def fail_all(self, error: BaseException) -> None:
         for request_id in list(self._streams):
@@ -232,7 +233,7 @@ class Loop:
     def _update(self, computed: list[Computed], logprobs: dict[int, TokenEvent]) -> None:
         for each in computed:
             if NO_ID in each.ids:
-                self._refuse(each, "logits")
+                self._refuse(each)
         updates = self.scheduler.update([each.part for each in computed], [each.chosen for each in computed])
         for each, (sequence, accepted) in zip(computed, updates, strict=True):
             stream = self._streams.get(sequence.request_id)
@@ -241,11 +242,12 @@ class Loop:
             if stream is not None and accepted:
                 self._tell_tokens(stream, each, accepted, logprobs)
 
-    def _refuse(self, each: Computed, what: str) -> None:
+    def _refuse(self, each: Computed) -> None:
         """Attention adds up values of later tokens too, times 0, which is NaN where they are not finite: so what was
         computed before them is not to be trusted either."""
         sequence = each.part.sequence
         self.scheduler.retract(sequence)
+        what = "hidden states" if sequence.request_id in self._hidden else "logits"
         reason = "its weights are damaged, or its numbers too large for the types that they are kept in"
         n_tokens = each.position + len(each.ids)
         error = NotFiniteError(f"the model's {what} are not finite (NaN or infinity) after {n_tokens} tokens: {reason}")
@@ -305,9 +307,9 @@ class Loop:
         adjuster, lookup = self._adjusters.get(sequence.request_id), self._lookups.get(sequence.request_id)
         sequence.drafts = adjuster.forced()[:MAX_DRAFTS] if adjuster is not None else []
         if lookup is not None:
-            self._streams[sequence.request_id].looked_up = not sequence.drafts
-            if not sequence.drafts:
-                sequence.drafts = lookup.propose(sequence.tokens, MAX_DRAFTS)
+            is_forced = bool(sequence.drafts)
+            sequence.drafts = sequence.drafts or lookup.propose(sequence.tokens, MAX_DRAFTS)
+            self._streams[sequence.request_id].looked_up = bool(sequence.drafts) and not is_forced
 
     def _keep_possible(self, sequence: Sequence) -> None:
         """Of the drafts, those before the first that the grammar forbids."""
@@ -347,8 +349,9 @@ class Loop:
             if len(parts) == len(batch.tokens) - batch.n_padding == len(ids):
                 self._singles, self._followers = parts, self._following(parts)
         if hidden:
-            batch = build(hidden, self._ops)
-            computed += _split(hidden, [0] * len(batch.sample_rows), self._runner.hidden(batch))
+            rows = self._runner.hidden(build(hidden, self._ops))
+            is_finite = np.isfinite(self._ops.get(rows)).all(axis=1)
+            computed += _split(hidden, np.where(is_finite, 0, NO_ID).tolist(), rows)
         return computed
 
     def _following(self, parts: list[Part]) -> Followers:
@@ -396,11 +399,7 @@ class Loop:
             told = rows[: sequence.n_prompt - 1 - begin]  # the last position leads to what is generated
             event: Event = PromptLogprobs(begin + 1, tuple(logprobs[row] for row in told), last)
         else:
-            values = np.array(self._ops.get(each.rows)[rows[0] : rows[-1] + 1])
-            if wants is Wants.HIDDEN and not np.isfinite(values).all():
-                self._refuse(each, "hidden states")
-                return
-            event = PromptRows(begin, values, last)
+            event = PromptRows(begin, np.array(self._ops.get(each.rows)[rows[0] : rows[-1] + 1]), last)
         if self._tell(stream, event) or (last and wants is not Wants.TOKENS):
             self.cancel(sequence.request_id)
 
