@@ -283,6 +283,9 @@ def _safetensors() -> list[Bad]:
     return [Bad(f"safetensors: {name}", "model.safetensors", content, words) for name, content, words in cases]
 
 
+LFS_POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 12345\n"
+
+
 def _folders() -> list[Bad]:
     good = ff.good_safetensors()
     config: dict[str, object] = {"config.json": {}}
@@ -322,6 +325,7 @@ def _folders() -> list[Bad]:
         ("pickle", config | {"pytorch_model.bin": b"PK\3\4"}, ("pytorch_model.bin", "pickle", "convert")),
         ("Meta's pickle", {"consolidated.00.pth": b"PK\3\4"}, ("consolidated.00.pth", "pickle", "convert")),
         ("a GGUF in it", {"model.gguf": GOOD}, ("folder", "open one of its files: 'model.gguf'")),
+        ("weights a pointer", config | {"model.safetensors": LFS_POINTER}, ("model.safetensors", "git lfs pull")),
         ("weights a pipe", pipe, ("model.safetensors", "not a regular file")),
         ("weights a folder", nested, ("model.safetensors", "not a regular file")),
         ("weights a loop of links", loop, ("model.safetensors",)),
@@ -400,7 +404,7 @@ def _others() -> list[Bad]:
         ("PyTorch before 1.6", "model.pth", b"\x80\2\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.", ("pickle", "convert")),
         ("pickle without a suffix", "model", b"\x80\4\x95\x10\0\0\0\0\0\0\0\x8c\2os", ("pickle", "convert")),
         ("text named .pt", "model.pt", b"hello", ("pickle", "convert")),
-        ("Git LFS pointer", "model.gguf", b"version https://git-lfs.github.com/spec/v1\n", ("Git LFS", "git lfs pull")),
+        ("Git LFS pointer", "model.gguf", LFS_POINTER, ("Git LFS", "git lfs pull")),
         ("text", "README.md", b"# gristmill, a page of text about models", ("first bytes", "no known model format")),
         ("text named .gguf", "a.gguf", b"hello hello hello hello hello hello", ("magic", "b'hell'")),
         ("text named .safetensors", "a.safetensors", b"hello hello hello", ("header length",)),

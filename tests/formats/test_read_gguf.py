@@ -94,13 +94,16 @@ def test_type_numbers_are_ggmls() -> None:
 
 def test_other_types_are_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
-    path.write_bytes(ff.gguf([], [ff.tensor(b"w", [32], 9, 0), ff.tensor(b"i", [2], 26, 64)], b"\0" * 72))
+    tensors = [ff.tensor(b"w", [32], 9, 0), ff.tensor(b"i", [2], 26, 64), ff.tensor(b"old", [32, 4], 31, 96)]
+    path.write_bytes(ff.gguf([], tensors, b"\0" * 168))
     checkpoint = open_checkpoint(path)
-    assert list(checkpoint.names()) == ["w", "i"]
+    assert list(checkpoint.names()) == ["w", "i", "old"]
     with pytest.raises(ModelFormatError, match=r"model\.gguf: tensor 'w': has type q8_1.*q4_k.*nvfp4"):
         checkpoint.get("w")
     with pytest.raises(ModelFormatError, match=r"tensor 'i': has type i32"):
         checkpoint.get("i")
+    with pytest.raises(ModelFormatError, match=r"tensor 'old': has type q4_0_4_4.*use a file with"):
+        checkpoint.get("old")
 
 
 def nvfp4_file(path: Path, scale: bytes, n: list[int], type_id: int = 0) -> Path:

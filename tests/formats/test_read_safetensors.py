@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from gristmill.formats.checkpoint import ModelFormatError
 from gristmill.formats.dequantize import dequantize
@@ -82,6 +83,16 @@ def test_single_file(tmp_path: Path) -> None:
 def test_a_shard_opens_the_whole_model(tmp_path: Path) -> None:
     expected = write_folder(tmp_path, n_shards=3)
     assert_holds(tmp_path / "model-00002-of-00003.safetensors", expected)
+
+
+def test_an_index_that_was_left_over_beside_one_file(tmp_path: Path) -> None:
+    """As transformers leaves it where a model of one file is saved over one of shards."""
+    config = {"vocab_size": 8, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
+    model = LlamaForCausalLM(LlamaConfig(**config, num_attention_heads=2, tie_word_embeddings=False))
+    model.save_pretrained(tmp_path, max_shard_size="1KB")
+    assert (tmp_path / "model.safetensors.index.json").exists()
+    model.save_pretrained(tmp_path)
+    assert_holds(tmp_path, model.state_dict())
 
 
 def test_links_as_the_hub_cache_has_them(tmp_path: Path) -> None:

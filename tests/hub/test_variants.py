@@ -116,6 +116,15 @@ def test_a_safetensors_folder_is_what_is_needed_and_never_a_pickle() -> None:
     assert variants(["config.json", *others[:3]]) == []
 
 
+def test_six_digits_count_shards_too() -> None:
+    """As in DeepSeek-R1-Distill-Qwen-7B."""
+    shards = [f"model-0000{i}-of-000002.safetensors" for i in (1, 2)]
+    files = ["config.json", "model.safetensors.index.json", *shards]
+    [sharded] = variants([*files, "consolidated.safetensors"])
+    assert sharded.files == tuple(files)
+    assert variants(files[:-1]) == []
+
+
 def test_what_a_name_without_quant_means() -> None:
     def label(*files: str) -> str:
         return choose(REPO, variants(files), "the hub").label

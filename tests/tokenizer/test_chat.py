@@ -569,6 +569,13 @@ def test_templates_of_a_folder(tmp_path: Path) -> None:
     config = {"chat_template": [{"name": "default", "template": "d"}, {"name": "tool_use", "template": "t"}]}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     assert (load().source, load().named) == ("d", {"tool_use": "t"})
+    for wrong, problem in (
+        (7, "chat_template is 7"),
+        ([{"name": "default"}], r"chat_template\[0\]\.template is missing"),
+    ):
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": wrong}))
+        with pytest.raises(TemplateError, match=problem):  # and no TokenizerError: what needs no template goes on
+            load()
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": "c"}))
     assert load().source == "c"
     (tmp_path / "chat_template.json").write_text(json.dumps({"chat_template": "j"}))

@@ -545,6 +545,34 @@ def test_tokenizer_config_counts_before_the_map_of_special_tokens(tmp_path: Path
     assert (vocabulary.bos_id, vocabulary.eos_id, vocabulary.pad_id, vocabulary.prefix_ids) == (1, 1, 0, ())
 
 
+@pytest.mark.parametrize("decoder", [True, False])
+def test_tokens_added_beside_tokenizer_json(tmp_path: Path, decoder: bool) -> None:
+    """As transformers has them: those that tokenizer.json lacks, the end of an answer among them."""
+    model = {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]}
+    pre = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True, "trim_offsets": True}
+    flags = {"special": False, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    added = [{"id": 3, "content": "<|s|>", **flags}]
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"model": model, "pre_tokenizer": pre, "added_tokens": added}))
+    config: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|e|>"}
+    ids = {"<|s|>": 3, "<|t|>": 4, "<|e|>": 5}
+    if decoder:
+        config["added_tokens_decoder"] = {
+            str(token_id): {"content": text, **flags, "special": text == "<|e|>"} for text, token_id in ids.items()
+        }
+    else:
+        (tmp_path / "added_tokens.json").write_text(json.dumps(ids | {"<|other|>": 0, "a": 9}))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": 5}))
+    mine = load_path(tmp_path)
+    text = "<|s|>ab<|t|>b<|e|>"
+    assert mine.encode(text, parse_special=True) == [3, 2, 4, 1, 5]
+    assert mine.encode("<|t|>") == [4]
+    assert (mine.eos_ids, mine.vocab_size, dict(mine.special_ids)) == ((5,), 6, {"<|e|>": 5})
+    if decoder:
+        theirs = AutoTokenizer.from_pretrained(tmp_path)
+        assert (theirs.encode(text), theirs.eos_token_id) == ([3, 2, 4, 1, 5], 5)
+
+
 @pytest.mark.parametrize("name", ["missing.json", "tokenizer.txt"])
 def test_files_of_no_known_kind(tmp_path: Path, name: str) -> None:
     (tmp_path / "tokenizer.txt").write_text("x")

@@ -16,9 +16,11 @@ from tokenizer_lines import random_lines
 from tokenizer_oracles import PATTERNS, THOROUGH, normal_vocabulary, read_metadata
 
 from gristmill.tokenizer.core import CodecTokenizer
+from gristmill.tokenizer.gguf_vocab import load_gguf_vocabulary
 from gristmill.tokenizer.interface import TokenizerError
 from gristmill.tokenizer.tokenizer_json import ModelFiles, load_tokenizer_json, read_tokenizer_json
 from gristmill.tokenizer.vocabulary import CONTROL, NORMAL
+from gristmill.tokenizer.write import to_gguf_metadata
 from gristmill.tokenizer.write_json import tokenizer_fields
 
 tokenizers = pytest.importorskip("tokenizers")
@@ -226,6 +228,43 @@ def test_unknown_patterns(tmp_path: Path, patterns: list[str]) -> None:
     # Latin and Cyrillic only: `regex` knows a younger Unicode than `tokenizers`.
     lines = ["".join(c for c in line if ord(c) < 0x500) for line in random_lines(33, 500)]
     check(mine, theirs, [*lines, "1234567 12345 x", "<|eot_id|>12<|eot_id|>"])
+
+
+HEAD, TAIL = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+TEKKEN = "|".join(
+    [
+        rf"[^\r\n\p{{L}}\p{{N}}]?{HEAD}*{TAIL}+",
+        rf"[^\r\n\p{{L}}\p{{N}}]?{HEAD}+{TAIL}*",
+        r"\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    ]
+)
+DIGITS = {"type": "Digits", "individual_digits": True}
+BY_PATTERNS = {"tekken": [split(TEKKEN), BYTE_LEVEL], "smollm": [DIGITS, BYTE_LEVEL | {"use_regex": True}]}
+
+
+@pytest.mark.parametrize("name", BY_PATTERNS)
+def test_patterns_that_gguf_names(tmp_path: Path, name: str) -> None:
+    """As Mistral Nemo and SmolLM have them."""
+    content = dict(byte_level_json("qwen2")) | {"normalizer": None}
+    content["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": BY_PATTERNS[name]}
+    content["model"] = content["model"] | {"ignore_merges": name == "tekken"}
+    mine, theirs = both(tmp_path, content)
+    in_gguf = load_gguf_vocabulary({**read_metadata("qwen2"), "tokenizer.ggml.pre": name}, name)
+    lines = ["".join(c for c in line if ord(c) < 0x500) for line in random_lines(36, 500)]
+    lines += ["HTTPServer camelCase's 12345 \u00bd x2\u00b2", "a/\n/b  1"]
+    check(mine, theirs, lines)
+    for line in lines:
+        assert in_gguf.encode(line, add_special=False) == mine.encode(line), line
+    assert to_gguf_metadata(read_tokenizer_json(tmp_path / "tokenizer.json"))["tokenizer.ggml.pre"] == name
+
+
+@pytest.mark.parametrize("individual", [False, True])
+def test_digits(tmp_path: Path, individual: bool) -> None:
+    content = dict(byte_level_json("llama-bpe"))
+    steps = [DIGITS | {"individual_digits": individual}, BYTE_LEVEL]
+    content["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": steps}
+    mine, theirs = both(tmp_path, content)
+    check(mine, theirs, ["a 1234567 b", "\u0663\u0664\u00bd\u2167x", "12 34"])
 
 
 UNTRUSTED = ["<think>", "</think>", "<th", "ink>", "<", "think>", "a", " ", "\n", "é", "e\u0301", "\u0338", "|>", "42"]

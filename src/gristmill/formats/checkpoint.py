@@ -19,12 +19,19 @@ class ModelFormatError(ValueError):
 
 
 _BLOCK_SIZE = 32  # of all types that weights are quantized to at load
+_LFS_POINTER = b"version https://git-lfs"
 DAMAGED = "the file is damaged or incomplete: download or convert it again"
 
 
 def bad_file(path: Path, where: str, problem: str, remedy: str = DAMAGED) -> ModelFormatError:
     """The error for `path`: where (field or tensor, already `shown`), what is wrong with which value, what to do."""
     return ModelFormatError(f"{shown_path(path)}: {where}: {problem}; {remedy}")
+
+
+def refuse_pointer(path: Path, start: bytes) -> None:
+    """ModelFormatError for what git leaves in the place of a large file that it was not told to fetch."""
+    if start.startswith(_LFS_POINTER):
+        raise bad_file(path, "file", "is a Git LFS pointer, not the model", "run `git lfs pull` in its folder")
 
 
 def shown(value: object) -> str:

@@ -44,6 +44,12 @@ _OTHERS = {  # id: label, elements a block, bytes a block
     26: ("i32", 1, 4),
     27: ("i64", 1, 8),
     28: ("f64", 1, 8),
+    31: ("q4_0_4_4", 32, 18),  # rows in turn, which llama.cpp reads no more
+    32: ("q4_0_4_8", 32, 18),
+    33: ("q4_0_8_8", 32, 18),
+    36: ("iq4_nl_4_4", 32, 18),
+    37: ("iq4_nl_4_8", 32, 18),
+    38: ("iq4_nl_8_8", 32, 18),
 }
 
 

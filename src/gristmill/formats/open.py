@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gristmill.formats.checkpoint import Checkpoint, ModelFormatError, bad_file, shown
+from gristmill.formats.checkpoint import Checkpoint, ModelFormatError, bad_file, refuse_pointer, shown
 from gristmill.formats.gguf import GgufCheckpoint
 from gristmill.formats.gguf_header import MAGIC
 
@@ -19,7 +19,6 @@ _CONVERT_PICKLE = (
 _PICKLE_SUFFIXES = frozenset({".pt", ".pth", ".ckpt", ".pkl"})
 _ZIP = b"PK\x03\x04"
 _START_BYTES = 64  # no reader wants more to know its own format
-_LFS_POINTER = b"version https://git-lfs"
 
 
 def open_checkpoint(path: Path) -> Checkpoint:
@@ -54,8 +53,7 @@ def _open_other(path: Path, start: bytes) -> Checkpoint:
         return Llama2cCheckpoint(path)
     if _is_pickle(start) or suffix in _PICKLE_SUFFIXES:
         raise _refuse_pickle(path)
-    if start.startswith(_LFS_POINTER):
-        raise bad_file(path, "file", "is a Git LFS pointer, not the model", "run `git lfs pull` in its folder")
+    refuse_pointer(path, start)
     if looks_like_safetensors(start) or suffix == ".safetensors":
         return SafetensorsCheckpoint(path)
     if suffix == ".gguf":

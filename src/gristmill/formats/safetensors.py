@@ -18,6 +18,7 @@ from gristmill.formats.safetensors_fp8 import Fp8
 from gristmill.formats.safetensors_header import StoredTensor, read_header, read_json_file
 
 INDEX_NAME = "model.safetensors.index.json"
+SINGLE_NAME = "model.safetensors"
 CONFIG_NAME = "config.json"
 MAX_CONFIG_BYTES = 4 << 20
 MAX_INDEX_BYTES = 32 << 20
@@ -89,9 +90,9 @@ def is_safetensors_folder(folder: Path) -> bool:
 
 def _read_folder(folder: Path) -> dict[str, StoredTensor]:
     """The tensors that the index lists; without one those of model.safetensors; without that those of every file."""
-    if (folder / INDEX_NAME).exists():
+    single = folder / SINGLE_NAME
+    if (folder / INDEX_NAME).exists() and not (single.exists() and _is_left_over(folder / INDEX_NAME)):
         return _read_indexed(folder)
-    single = folder / "model.safetensors"
     paths = [single] if single.exists() else sorted(folder.glob("*.safetensors"))
     stored: dict[str, StoredTensor] = {}
     for path in paths:
@@ -115,6 +116,12 @@ def _weight_map(index: Path) -> dict[str, Any]:
     if not isinstance(weight_map, dict):
         raise bad_file(index, "weight_map", f"is {shown(weight_map)}, must be an object")
     return weight_map
+
+
+def _is_left_over(index: Path) -> bool:
+    """Whether none of its files is there: transformers deletes shards, and not their index, where it saves one file."""
+    names = {name for name in _weight_map(index).values() if isinstance(name, str) and _is_plain(name)}
+    return not any((index.parent / name).exists() for name in names)
 
 
 def _read_indexed(folder: Path) -> dict[str, StoredTensor]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gristmill.formats.checkpoint import DAMAGED, bad_file, shown
+from gristmill.formats.checkpoint import DAMAGED, bad_file, refuse_pointer, shown
 from gristmill.formats.mapped import MappedFile
 
 MAX_HEADER_BYTES = 16 << 20  # some 90,000 tensors; the format allows 100 MB, which JSON would make gigabytes of
@@ -22,6 +22,7 @@ MAX_JSON_CONTAINERS = 1 << 18  # a tensor takes three
 MAX_DIMS = 8
 MAX_ELEMENTS = 1 << 56  # a size of 0 does not excuse the others: no array library could address them
 _LENGTH_BYTES = 8
+_POINTER_BYTES = 64  # of one that git leaves, more than enough to tell it by
 
 _DTYPE_BITS = {
     "BOOL": 8, "U8": 8, "I8": 8, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8,
@@ -49,6 +50,7 @@ def looks_like_safetensors(start: bytes) -> bool:
 
 def read_header(file: MappedFile) -> dict[str, StoredTensor]:
     """The tensors of one file by name. Raises ModelFormatError unless they tile its data without gap or overlap."""
+    refuse_pointer(file.path, file.buffer[:_POINTER_BYTES])
     if file.size < _LENGTH_BYTES:
         raise bad_file(file.path, "header length", f"needs {_LENGTH_BYTES} bytes, the file has {file.size}")
     length = _length(file.buffer)

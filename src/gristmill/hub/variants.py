@@ -18,7 +18,7 @@ PREFERRED: Final = ("Q4_K_M", "Q8_0")
 _QUANT = re.compile(
     r"(?:^|[-._/])((?:UD-)?(?:I?Q\d+(?:_[0-9A-Z]+)*|TQ\d_\d|MXFP4(?:_MOE)?|NVFP4|BF16|FP?16|FP?32))(?=[-./]|$)", re.I
 )
-_PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})")
+_PART = re.compile(r"(.+)-(\d{5})-of-(\d{5,6})")  # six as DeepSeek writes it
 _NO_MODEL = re.compile(r"mmproj|^imatrix", re.I)
 _INDEX: Final = "model.safetensors.index.json"
 _BESIDE: Final = frozenset(
@@ -103,7 +103,7 @@ def _gguf(names: Sequence[str]) -> list[Variant]:
 def _safetensors(names: Sequence[str]) -> Variant | None:
     """config.json, the vocabulary, the weights last; other copies of the weights (`consolidated`) are left out."""
     weights = [name for name in names if name.endswith(".safetensors") and not name.startswith("adapter")]
-    shards = [name for name in weights if re.fullmatch(r"model-\d{5}-of-\d{5}\.safetensors", name)]
+    shards = [name for name in weights if re.fullmatch(r"model-\d{5}-of-\d{5,6}\.safetensors", name)]
     if shards and _INDEX in names:
         weights = shards
     elif "model.safetensors" in weights:

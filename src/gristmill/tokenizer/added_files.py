@@ -1,5 +1,5 @@
 """Tokens that files beside tokenizer.model add to it: added_tokens.json, and tokenizer_config.json's
-added_tokens_decoder, as transformers reads them where there is no tokenizer.json."""
+added_tokens_decoder, as transformers reads them. tokenizer.json mostly has them itself."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def add_tokens(vocabulary: Vocabulary, path: Path) -> Vocabulary:
     types, scores = bytearray(vocabulary.types), list(vocabulary.scores or ())
     added = {token.token_id: token for token in vocabulary.added}
     n_known = len(tokens)
-    for token in _listed(path.parent):
+    for token in list_added(path.parent):
         token_id = token.token_id
         try:
             text = token.text.encode()
@@ -47,7 +47,7 @@ def add_tokens(vocabulary: Vocabulary, path: Path) -> Vocabulary:
     return replace(vocabulary, tokens=tokens, types=bytes(types), scores=scores, added=tuple(added.values()))
 
 
-def _listed(folder: Path) -> Iterator[AddedToken]:
+def list_added(folder: Path) -> Iterator[AddedToken]:
     """What both files list; where both have an id, the configuration says how it claims text."""
     plain, named, config = (
         read_optional(folder / name)

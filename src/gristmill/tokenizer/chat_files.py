@@ -9,7 +9,7 @@ from typing import Any, Final
 from gristmill.formats.checkpoint import Checkpoint
 from gristmill.tokenizer.chat import ChatTemplate
 from gristmill.tokenizer.chat_builtin import find_builtin
-from gristmill.tokenizer.interface import TemplateError, Tokenizer
+from gristmill.tokenizer.interface import TemplateError, Tokenizer, TokenizerError
 from gristmill.tokenizer.json_fields import Fields, read_json
 
 _GGUF_KEY: Final = "tokenizer.chat_template"
@@ -72,12 +72,19 @@ def read_folder_templates(folder: Path) -> dict[str, str]:
     found: dict[str, str] = {}
     for name in ("tokenizer_config.json", "chat_template.json"):
         if (folder / name).is_file():
-            found |= _read_field(read_json(folder / name))
+            found |= _read_fields(folder / name)
     if (folder / "chat_template.jinja").is_file():
         found[""] = _read_file(folder / "chat_template.jinja")
     for path in sorted((folder / "additional_chat_templates").glob("*.jinja")):
         found[path.stem] = _read_file(path)
     return _settled(found)
+
+
+def _read_fields(path: Path) -> dict[str, str]:
+    try:
+        return _read_field(read_json(path))
+    except TokenizerError as error:  # a vocabulary needs none of this
+        raise TemplateError(str(error)) from None
 
 
 def _read_field(fields: Fields) -> dict[str, str]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gristmill.tokenizer.added_files import add_tokens
+from gristmill.tokenizer.added_files import add_tokens, list_added
 from gristmill.tokenizer.build import make_tokenizer
 from gristmill.tokenizer.core import CodecTokenizer
 from gristmill.tokenizer.interface import MissingTokenizerError, TokenizerError
@@ -52,7 +52,8 @@ def _find(folder: Path) -> Path:
 def _read_file(path: Path, n_tokens: int | None) -> Vocabulary:
     name = path.name
     if name.endswith(".json"):
-        return read_tokenizer_json(path, _read_model_files(path.parent))
+        added = tuple(list_added(path.parent))
+        return read_tokenizer_json(path, replace(_read_model_files(path.parent), added=added))
     if name.endswith((".tiktoken", ".tiktoken.gz")):
         return read_tiktoken(path)
     if name.endswith(".model"):

@@ -18,6 +18,7 @@ from gristmill.tokenizer.core import CodecTokenizer
 from gristmill.tokenizer.interface import TokenizerError
 from gristmill.tokenizer.kinds import SPECIAL
 from gristmill.tokenizer.special import END_TEXTS
+from gristmill.tokenizer.split import KNOWN_PATTERNS
 from gristmill.tokenizer.vocabulary import (
     BYTE,
     NORMAL,
@@ -39,12 +40,15 @@ class _Pre:
     splitter: Splitter
     whole_word_first: bool = False
     adds_bos: bool = False
+    patterns: tuple[str, ...] = ()
 
 
 _LLAMA3 = _Pre(Splitter.LLAMA3, whole_word_first=True, adds_bos=True)
 _QWEN2 = _Pre(Splitter.QWEN2)
 _GPT2 = _Pre(Splitter.GPT2)
 _O200K = _Pre(Splitter.O200K)
+_TEKKEN = _Pre(Splitter.NONE, whole_word_first=True, adds_bos=True, patterns=(KNOWN_PATTERNS.tekken,))
+_SMOLLM = _Pre(Splitter.NONE, patterns=(KNOWN_PATTERNS.digit, KNOWN_PATTERNS.gpt2))
 _PRES = MappingProxyType(
     {
         "llama3": _LLAMA3,
@@ -60,18 +64,21 @@ _PRES = MappingProxyType(
         "phi-2": _GPT2,
         "gpt-4o": _O200K,
         "llama4": _O200K,
+        "tekken": _TEKKEN,
+        "smollm": _SMOLLM,
     }
 )
 
 
 # Of the names that stand for one thing, the one that llama.cpp's own converter writes.
-_WRITTEN: Final = ("llama-bpe", "smaug-bpe", "qwen2", "gpt-2", "gpt-4o")
+_WRITTEN: Final = ("llama-bpe", "smaug-bpe", "qwen2", "gpt-2", "gpt-4o", "tekken", "smollm")
 
 
-def find_pre_name(splitter: Splitter, whole_word_first: bool) -> str | None:
+def find_pre_name(splitter: Splitter, patterns: tuple[str, ...], whole_word_first: bool) -> str | None:
     """The name in `tokenizer.ggml.pre` of a pre-tokenizer, None where there is none."""
     for name in _WRITTEN:
-        if (_PRES[name].splitter, _PRES[name].whole_word_first) == (splitter, whole_word_first):
+        pre = _PRES[name]
+        if (pre.splitter, pre.patterns, pre.whole_word_first) == (splitter, patterns, whole_word_first):
             return name
     return None
 
@@ -190,6 +197,7 @@ def _read_byte_level(fields: _Fields, tokens: Sequence[Any], types: bytes) -> Vo
         f"{_PREFIX}tokens or merges",
         merges=merges,
         splitter=pre.splitter,
+        patterns=pre.patterns,
         whole_word_first=pre.whole_word_first,
         unk_id=fields.sound_id("unknown_token_id", len(tokens)),
     )

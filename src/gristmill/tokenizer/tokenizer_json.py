@@ -32,7 +32,8 @@ _MAX_ID = 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """What lies beside tokenizer.json: its bos, eos and flags win over what the template in it says."""
+    """What lies beside tokenizer.json: its bos, eos and flags win over what the template in it says. Of the tokens that
+    it adds, those count that tokenizer.json lacks, as in transformers."""
 
     bos: str | None = None
     eos_ids: tuple[int, ...] = ()
@@ -40,6 +41,7 @@ class ModelFiles:
     pad: str | None = None
     adds_bos: bool | None = None
     adds_eos: bool | None = None
+    added: tuple[AddedToken, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -75,6 +77,7 @@ def read_tokenizer_json(path: Path, beside: ModelFiles | None = None) -> Vocabul
     steps = _read_steps(fields)
     added = tuple(_read_added(fields, steps, beside))
     added += tuple(_read_named(model, beside, {token.token_id for token in added}))
+    added += tuple(_listed_beside(model, beside, added))
     texts, types = _read_vocabulary(model, added, byte_level=steps.byte_level)
     whole_word_first = model.flag("ignore_merges", False)
     unk_id = None
@@ -145,6 +148,20 @@ def _read_named(model: Fields, beside: ModelFiles, known: set[int]) -> Iterator[
             token_id = check_id(model, f"vocab[{text!r:.80}]", vocabulary[text])
             if token_id not in known:
                 yield AddedToken(text, token_id, SPECIAL)
+
+
+def _listed_beside(model: Fields, beside: ModelFiles, known: tuple[AddedToken, ...]) -> Iterator[AddedToken]:
+    """Tokens of files beside it that it does not add, but for those whose text or id is another's."""
+    texts, ids = {token.text for token in known}, {token.token_id for token in known}
+    new = [token for token in beside.added if token.text not in texts and token.token_id not in ids]
+    vocabulary = model.get("vocab")
+    if not new or not isinstance(vocabulary, dict):
+        return
+    taken = {token_id for token_id in vocabulary.values() if isinstance(token_id, int)}
+    for token in new:
+        token_id = vocabulary.get(token.text)
+        if token_id == token.token_id or (token_id is None and token.token_id not in taken):
+            yield token
 
 
 def _read_vocabulary(model: Fields, added: tuple[AddedToken, ...], *, byte_level: bool) -> tuple[list[str], bytes]:
@@ -229,8 +246,10 @@ def _read_byte_level(normalizers: list[Fields], pre_tokenizers: list[Fields]) ->
 
 
 def _read_split(split: Fields) -> str:
+    if split.text("type") == "Digits":
+        return KNOWN_PATTERNS.digit if split.flag("individual_digits", False) else KNOWN_PATTERNS.digit + "+"
     if split.text("type") != "Split":
-        raise split.fail("type", f"is {split.text('type')!r}; supported are 'Split' and 'ByteLevel'")
+        raise split.fail("type", f"is {split.text('type')!r}; supported are 'Split', 'Digits' and 'ByteLevel'")
     if split.text("behavior") != "Isolated" or split.flag("invert", False):
         raise split.fail("behavior", f"is {split.text('behavior')!r}; supported is 'Isolated' without invert")
     return split.child("pattern").need_text("Regex")

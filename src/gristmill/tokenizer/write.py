@@ -94,18 +94,19 @@ def _gguf_types(vocabulary: Vocabulary) -> NDArray[np.int32]:
 
 
 def _pre_name(vocabulary: Vocabulary, merges: list[Pair]) -> str:
-    if vocabulary.patterns:
+    splitter, patterns = vocabulary.splitter, vocabulary.patterns
+    whole_word_first = vocabulary.whole_word_first or vocabulary.is_ranked
+    name = find_pre_name(splitter, patterns, whole_word_first)
+    if name is None and whole_word_first and not has_unreachable_tokens(vocabulary, merges):
+        name = find_pre_name(splitter, patterns, False)  # then merges alone make every word that is a token
+    if name is None and patterns:
         raise TokenizerError(
-            f"{vocabulary.where}: the pre-tokenizer's pattern {vocabulary.patterns[0]!r:.80} has no name in GGUF; "
+            f"{vocabulary.where}: the pre-tokenizer's pattern {patterns[0]!r:.80} has no name in GGUF; "
             "write tokenizer.json instead"
         )
-    whole_word_first = vocabulary.whole_word_first or vocabulary.is_ranked
-    name = find_pre_name(vocabulary.splitter, whole_word_first)
-    if name is None and whole_word_first and not has_unreachable_tokens(vocabulary, merges):
-        name = find_pre_name(vocabulary.splitter, False)  # then merges alone make every word that is a token
     if name is None:
         raise TokenizerError(
-            f"{vocabulary.where}: the pre-tokenizer {vocabulary.splitter.name} "
+            f"{vocabulary.where}: the pre-tokenizer {splitter.name} "
             f"{'with' if whole_word_first else 'without'} ignore_merges has no name in GGUF"
         )
     return name
