@@ -511,6 +511,11 @@ def test_it_does_not_write_over_what_it_reads(tmp_path: Path) -> None:
     model = small_model.write_model(tmp_path / "a.bin")
     with pytest.raises(ValueError, match="is the model that is read"):
         run(model, model)
+    vocabulary = small_model.write_tokenizer(tmp_path / "vocabulary.bin")
+    before = vocabulary.read_bytes()
+    with pytest.raises(ValueError, match="is the vocabulary that is read"):
+        convert(open_checkpoint(model), vocabulary, tokenizer=vocabulary)
+    assert vocabulary.read_bytes() == before
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine").write_text("kept")
     with pytest.raises(OSError, match="is there already and not an empty folder"):

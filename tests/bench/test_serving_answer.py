@@ -30,8 +30,8 @@ def chat_events() -> list[dict[str, object]]:
     ]
 
 
-def stream(events: list[dict[str, object]], line_end: str = "\n") -> bytes:
-    lines = [f"data: {json.dumps(event)}" for event in events] + ["data: [DONE]"]
+def stream(events: list[dict[str, object]], line_end: str = "\n", data: str = "data: ") -> bytes:
+    lines = [f"{data}{event}" for event in (*map(json.dumps, events), "[DONE]")]
     return "".join(f"{line}{line_end}{line_end}" for line in lines).encode()
 
 
@@ -40,10 +40,10 @@ def test_events_are_the_libraries_own() -> None:
         ChatCompletionChunk.model_validate(event)
 
 
-@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+@pytest.mark.parametrize(("line_end", "field"), [("\n", "data: "), ("\r\n", "data: "), ("\n", "data:")])
 @pytest.mark.parametrize("size", [1, 5, 100_000])
-def test_a_chat_however_it_is_cut(line_end: str, size: int) -> None:
-    data, answer = stream(chat_events(), line_end), Answer(stream=True)
+def test_a_chat_however_it_is_cut(line_end: str, field: str, size: int) -> None:
+    data, answer = stream(chat_events(), line_end, field), Answer(stream=True)
     for i in range(0, len(data), size):
         answer.take(200, data[i : i + size], float(i))
     answer.end(200, 9.0)

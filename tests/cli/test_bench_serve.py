@@ -29,7 +29,7 @@ def run(*args: str, env: dict[str, str] | None = None) -> subprocess.CompletedPr
 
 def test_a_server_of_its_own(model: str, tmp_path: Path) -> None:
     args = ["-m", model, "--threads", "1", "--num-prompts", "8", "--input-len", "5:9", "--output-len", "3:6"]
-    files = ["--output-json", str(tmp_path / "all.json"), "--plot", str(tmp_path / "latency.png")]
+    files = ["--output-json", str(tmp_path / "all.json"), "--plot", str(tmp_path / "latency.PNG")]
     limits = ["--max-concurrency", "2", "--goodput", "ttft:60000,tpot:60000"]
     env = {"http_proxy": "http://127.0.0.1:9", "no_proxy": "", "GRISTMILL_UDS": str(tmp_path / "elsewhere")}
     done = run(*args, *files, *limits, "--json", env=env)
@@ -49,7 +49,7 @@ def test_a_server_of_its_own(model: str, tmp_path: Path) -> None:
     requests = written.pop("requests")
     assert written == summary
     assert sum(request["output_tokens"] for request in requests) == summary["total_output_tokens"]
-    assert (tmp_path / "latency.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "latency.PNG").read_bytes().startswith(b"\x89PNG")
 
 
 def test_what_comes_before_is_no_longer_than_what_counts(model: str, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import io
 import json
 import os
 import socket
@@ -71,7 +72,7 @@ def test_answers_are_those_of_the_conversation_and_follow_it(model: Path, templa
             messages.append(say("assistant", texts[-1]))
         n_prompt = len(llm.encode_chat(messages[:-1]))
     assert done.exit_code == 0
-    assert done.stdout == "".join(printable(text) + "\n" * (not text.endswith("\n")) for text in texts)
+    assert done.stdout == "".join(text + "\n" * (not text.endswith("\n")) for text in texts)
     first, _, second, _ = done.stderr.splitlines()
     assert "cached" not in first
     assert f"prompt {n_prompt}, " in second
@@ -85,8 +86,8 @@ def test_a_model_without_a_template_goes_on_with_the_text(model: Path) -> None:
         first = llm.generate("Once", GREEDY)[0].outputs[0].text
         space = " " * (not first[-1].isspace())
         second = llm.generate(f"Once{'' if first[0].isspace() else ' '}{first}{space}there\nwas", GREEDY)[0].outputs[0]
-    assert done.stdout.startswith(printable(first))
-    assert done.stdout.rstrip("\n").endswith(printable(second.text).rstrip("\n"))
+    assert done.stdout.startswith(first)
+    assert done.stdout.rstrip("\n").endswith(second.text.rstrip("\n"))
     assert done.stderr.count("no chat template") == 1
     for command in ("/system be brief", "/think off"):
         refused = greedy(model, lines=command)
@@ -190,7 +191,7 @@ def test_settings_reach_the_model(model: Path, template: str) -> None:
         text = llm.chat([say("user", "Hello")], GREEDY)[0].outputs[0].text
     at = next(i for i in range(3, len(text)) if text[i].isascii() and text[i].isalnum() and text.index(text[i]) == i)
     done = greedy(model, "--chat-template", template, lines=f"/set stop {text[at]}\nHello\n")
-    assert done.stdout.rstrip("\n") == printable(text[:at]).rstrip("\n")
+    assert done.stdout.rstrip("\n") == text[:at].rstrip("\n")
 
 
 def test_regenerate_and_clear(model: Path, template: str) -> None:
@@ -217,7 +218,7 @@ def test_save_and_load(model: Path, template: str, tmp_path: Path) -> None:
     assert saved["system"] == "be brief"
     assert [message["role"] for message in saved["messages"]] == ["user", "assistant"]
     again = chat("-m", str(model), "--chat-template", template, "--threads", "1", lines=f"/load {file}\nMore\n")
-    answer = printable(saved["messages"][1]["content"])
+    answer = saved["messages"][1]["content"]
     assert first.stdout == answer + "\n" * (not answer.endswith("\n")) + again.stdout
 
 
@@ -242,14 +243,14 @@ class Answering:
 
     name, context, notice = "m", 100, None
 
-    def __init__(self, *answers: str | Exception) -> None:
+    def __init__(self, *answers: str | BaseException) -> None:
         self._answers = iter(answers)
         self.tally: chat_backend.Tally | None = None
 
     def answer(self, conversation: Conversation) -> Generator[chat_backend.ChatDelta, None, None]:
         self.tally = chat_backend.Tally(n_prompt=5)
         answer = next(self._answers)
-        if isinstance(answer, Exception):
+        if isinstance(answer, BaseException):
             raise answer
         self.tally.count()
         yield ContentDelta(answer)
@@ -281,6 +282,16 @@ def test_an_answer_that_fails_takes_nothing_away() -> None:
     assert not repl.conversation.messages
     left = "94 of 100 tokens left"
     assert screen.seen == [("", ""), ("a", ""), ("", left), ("", left), ("", "")]
+
+
+def test_an_answer_that_is_stopped_before_it_begins(capsys: pytest.CaptureFixture[str]) -> None:
+    """Only a new message is back in the line: what /regenerate would have answered stays where it is."""
+    screen = Scripted("a", "b", "/regenerate")
+    repl = Repl(Answering(KeyboardInterrupt(), "one", KeyboardInterrupt()), screen, Conversation())
+    repl.run()
+    assert repl.conversation.messages == [say("user", "b"), say("assistant", "one")]
+    assert [kept for kept, _ in screen.seen] == ["", "a", "", ""]
+    assert capsys.readouterr().err.count("stopped before there was an answer\n") == 2
 
 
 def test_lines_without_anything_are_no_messages(model: Path) -> None:
@@ -406,7 +417,7 @@ def test_thoughts_are_kept_apart(model: Path, tmp_path: Path) -> None:
     assert not done.stdout.strip()
     assert answer["content"] == ""
     assert len(answer["reasoning_content"]) > 3
-    assert printable(answer["reasoning_content"]) in done.stderr
+    assert answer["reasoning_content"] in done.stderr
 
 
 def test_a_home_that_nobody_knows_is_a_name_as_any_other(model: Path) -> None:
@@ -459,6 +470,27 @@ def test_what_a_model_says_cannot_steer_a_terminal() -> None:
     )
     assert unquote('"""\na\nb\n"""') == ("a\nb", True)
     assert not PlainScreen.interactive
+
+
+class Stream(io.StringIO):
+    """A pipe, or what says that it is a terminal."""
+
+    def __init__(self, *, terminal: bool) -> None:
+        super().__init__()
+        self.isatty = lambda: terminal  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(("terminal", "shown"), [(True, "\\x1b[2J \\u200fא"), (False, "\x1b[2J \u200fא")])
+def test_what_could_steer_a_terminal_is_escaped_there_alone(
+    monkeypatch: pytest.MonkeyPatch, terminal: bool, shown: str
+) -> None:
+    out, err = Stream(terminal=terminal), Stream(terminal=terminal)
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "stderr", err)
+    screen = PlainScreen()
+    screen.content("\x1b[2J \u200fא")
+    screen.note("\x1b[2J \u200fא")
+    assert (out.getvalue(), err.getvalue()) == (shown, f"{shown}\n")
 
 
 class Server:
@@ -533,7 +565,7 @@ def test_a_server_is_asked_for_what_was_set_alone(server: Server) -> None:
     server.events = GOOD
     args = ("--base-url", server.url, "--api-key", "secret", "--temp", "0", "--stop", "X", "--system", "S")
     done = chat(*args, lines="Hi\n/think off\n/set min_p 0.1\nMore\n/tokens\n")
-    assert done.stdout == "He\\x1b[31mllo [b]you[/b]\n" * 2
+    assert done.stdout == "He\x1b[31mllo [b]you[/b]\n" * 2
     assert done.stderr.count("hm so") == 2
     assert "20 tokens" in done.stderr
     assert "prompt 30, 16 of them cached" in done.stderr
@@ -565,6 +597,7 @@ def test_a_server_is_asked_for_what_was_set_alone(server: Server) -> None:
         (302, [{}], "HTTP 302"),
         (200, [piece(content="Hel")], "the connection ended before the answer did"),
         (200, [piece(content="Hel"), {"error": {"message": "engine is gone"}}], "Error: engine is gone"),
+        (200, [piece(content="Hel"), b'error: {"message": "no slot"}'], "Error: no slot"),
         (200, [b"data: what?"], "which is no JSON object"),
         (200, [{"choices": 7}, {"choices": [7, {"delta": 7}]}], "the connection ended before"),
     ],
@@ -577,6 +610,22 @@ def test_what_goes_wrong_on_a_server_is_said(server: Server, status: int, events
     assert done.exception is None or isinstance(done.exception, SystemExit)
     roles = [message["role"] for message in server.asked[1][2]["messages"]]
     assert roles == (["user", "assistant", "user"] if "Hel" in done.stdout else ["user"])  # what came is kept
+
+
+def test_what_is_no_error_of_a_server(server: Server) -> None:
+    """Its events may have no space after the colon, and name an error where there is none."""
+    answer = json.dumps({**piece("stop", content="Hello"), "error": None})
+    server.events = [f"data:{answer}".encode(), b"data:[DONE]"]
+    done = chat("--base-url", server.url, lines="Hi\n")
+    assert (done.exit_code, done.stdout) == (0, "Hello\n")
+
+
+def test_a_thought_ends_its_line(server: Server) -> None:
+    """On stderr, and nothing of it on stdout."""
+    server.events = [piece(reasoning_content="hm"), piece("length"), b"data: [DONE]"]
+    done = chat("--base-url", server.url, lines="Hi\n")
+    assert done.stdout == ""
+    assert done.stderr.startswith("hm\n1 tokens")
 
 
 def test_what_a_server_recommends_is_shown_and_effort_is_its_own_field(server: Server) -> None:

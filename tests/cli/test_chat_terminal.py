@@ -35,12 +35,12 @@ START = (
 class Terminal:
     """A chat with a terminal of its own. What it wrote is read without the sequences that move the cursor."""
 
-    def __init__(self, folder: Path, *args: str) -> None:
+    def __init__(self, folder: Path, *args: str, term: str = "xterm") -> None:
         (folder / "editor").write_text("#!/bin/sh\nprintf 'from the\\neditor' > \"$1\"\n")
         (folder / "editor").chmod(0o755)
         env = {
             **{name: value for name, value in os.environ.items() if name != "VISUAL"},
-            "TERM": "xterm",
+            "TERM": term,
             "PROMPT_TOOLKIT_NO_CPR": "1",
             "XDG_STATE_HOME": str(folder / "state"),
             "EDITOR": str(folder / "editor"),
@@ -187,6 +187,22 @@ def test_a_message_without_room_is_back_at_the_prompt(model: Path, tmp_path: Pat
         terminal.send("\x7f" * 60 + "\r")  # shortened, it goes
         terminal.wait("tokens · ")
         assert talk(terminal, tmp_path)[0]["content"] == long[:4]
+    finally:
+        terminal.close()
+
+
+def test_a_terminal_that_shows_no_line_keeps_none(model: Path, tmp_path: Path) -> None:
+    """As Emacs' shell: what was refused would come before the next message, unseen."""
+    args = ("--chat-template", str(model.parent / "t.jinja"), "--ctx", "64", "--threads", "1")
+    terminal = Terminal(tmp_path, "-m", str(model), *args, term="dumb")
+    try:
+        terminal.wait(PROMPT)
+        terminal.send("abcdefgh" * 8 + "\r")
+        terminal.wait("context holds 64")
+        terminal.wait(PROMPT)
+        terminal.send("xyz\r")
+        terminal.wait("tokens · ")
+        assert talk(terminal, tmp_path)[0]["content"] == "xyz"
     finally:
         terminal.close()
 

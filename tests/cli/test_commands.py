@@ -207,6 +207,19 @@ def test_generate_keeps_to_what_an_answer_must_look_like(model: str, tmp_path: P
     assert re.fullmatch("[xy]", text(env={"GRISTMILL_REGEX": "[xy]"}))
     assert re.fullmatch("<[ab]{2}>", text(env={"GRISTMILL_GRAMMAR": str(tmp_path / "g.lark")}))
     assert "n" in json.loads(text(env={"GRISTMILL_JSON_SCHEMA": json.dumps(schema)}))
+    (tmp_path / "schema.json").write_text(json.dumps(schema), encoding="utf-8-sig")  # as some editors write it
+    assert "n" in json.loads(text("--json-schema", str(tmp_path / "schema.json")))
+
+
+def test_a_schema_may_come_through_a_pipe(model: str) -> None:
+    """As <(command) in a shell: it is read once."""
+    reading, writing = os.pipe()
+    os.write(writing, b'{"const": 7}')
+    os.close(writing)
+    command = [sys.executable, "-m", "gristmill", "generate", "-m", model, "-p", "abc", "--json"]
+    done = subprocess.run([*command, "--json-schema", f"/dev/fd/{reading}"], capture_output=True, pass_fds=[reading])
+    os.close(reading)
+    assert json.loads(done.stdout)["text"] == "7"
 
 
 def test_generate_quantizes_at_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

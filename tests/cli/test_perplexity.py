@@ -214,6 +214,18 @@ def test_estimates_at_their_ends() -> None:
     assert exponential(Estimate(800.0, 0.1)).value == np.inf
 
 
+def test_a_perplexity_beyond_all_numbers_is_json(tmp_path: Path) -> None:
+    model = small_model.write(tmp_path)
+    data = bytearray(model.read_bytes())
+    embedding = np.frombuffer(data, "<f4", small_model.VOCAB * small_model.DIM, 28)  # also the head
+    embedding *= 1e4
+    model.write_bytes(data)
+    result = run(model, "--ctx", 32, "--json")
+    found = json.loads(result.stdout, parse_constant=pytest.fail)
+    assert (found["perplexity"], found["perplexity_error"]) == ("inf", "inf")
+    assert 700 < found["nll"] < np.inf
+
+
 def test_a_disk_that_is_too_small_for_a_base(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gristmill.logprob_file.shutil.disk_usage", lambda path: SimpleNamespace(free=1000))
     result = run(model, "--ctx", 32, "--save-base", tmp_path / "base")

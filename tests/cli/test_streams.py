@@ -59,11 +59,31 @@ def test_a_full_stdout_is_named(model: str, args: str, unbuffered: str) -> None:
     assert done.stderr.strip() == "Error: stdout: No space left on device"
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+@pytest.mark.parametrize("lines", ["Once", "/set"])
+def test_a_full_stdout_ends_a_chat(model: str, lines: str) -> None:
+    """It is no fault of whoever answers, of whom more could be asked."""
+    chat = f'echo "{lines}\n/nonsense" | "$0" -m gristmill chat --plain -m "$1" >/dev/full'
+    done = subprocess.run(["sh", "-c", chat, sys.executable, model], capture_output=True, text=True)
+    assert (done.returncode, done.stderr.splitlines()[1:]) == (1, ["Error: stdout: No space left on device"])
+
+
 def test_what_the_encoding_of_stdout_lacks_is_escaped(model: str) -> None:
     for encoding, shown in (("ascii", "a\\xfc"), ("ascii:surrogateescape", "a\\xfc"), ("ascii:replace", "a?")):
         done = shell("", "generate", "-m", model, "-n", "1", "-p", "aü", PYTHONIOENCODING=encoding)
         assert done.returncode == 0
         assert done.stdout.startswith(shown)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_json_is_json_in_every_encoding(model: str, encoding: str) -> None:
+    """ids of "ü😀" and of U+009B, with which some terminals begin a command."""
+    command = [sys.executable, "-m", "gristmill", "tokenize", "--decode", "--json", "-m", model]
+    for ids, text in ((b"198 191 243 162 155 131", "ü😀"), (b"197 158", "\x9b")):
+        env = {**os.environ, "PYTHONIOENCODING": encoding}
+        done = subprocess.run(command, input=ids, capture_output=True, env=env)
+        assert json.loads(done.stdout.decode(encoding)) == {"text": text}
+        assert done.stdout.isascii() == (encoding != "utf-8" or text == "\x9b")
 
 
 def test_a_full_stdout_is_named_by_what_writes_last(model: str) -> None:
@@ -130,7 +150,7 @@ def typed(*args: str) -> subprocess.CompletedProcess[str]:
         os.close(keyboard)
 
 
-@pytest.mark.parametrize("args", ["generate -n 3", "trace", "tokenize", "perplexity --ctx 32"])
+@pytest.mark.parametrize("args", ["generate -n 3", "trace", "tokenize", "perplexity --ctx 32", "chat -n 3"])
 def test_whoever_sits_at_a_keyboard_is_told_how_to_end(model: str, args: str) -> None:
     done = typed(*args.split(), "-m", model)
     assert done.returncode == 0, done.stderr

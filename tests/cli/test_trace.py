@@ -106,6 +106,15 @@ def test_tokens_are_shown_as_they_are(model: Path) -> None:
     assert any(line.startswith("Layers: token 7 \\  length") for line in lines)
 
 
+def test_tokens_that_share_a_character_are_one_text(model: Path) -> None:
+    with LLM(model, threads=1) as llm:
+        ids = llm.encode("a é😀")[2:]
+        names = Names(llm.tokenizer)
+    assert (names.text(*ids), names(*ids)) == ("a é😀", "a␣é😀")
+    assert (names.text(ids[2]), names(ids[2])) == ("\ufffd", "\\xc3")
+    assert (names.text(*ids, 10**6), names(ids[0], 10**6)) == (None, f"{ids[0]} {10**6}")
+
+
 def test_one_layer_is_shown_head_by_head(model: Path) -> None:
     found = report(model, "-p", PROMPT, "--layer", 1)["attention"]
     assert [(row["layer"], row["head"]) for row in found] == [(1, "mean"), *((1, head) for head in range(4))]

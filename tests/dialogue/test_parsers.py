@@ -346,6 +346,23 @@ def test_a_name_that_is_no_tool_is_content(kind: str) -> None:
     assert tuple_of(parse(kind, list(text))) == ("", text, [])
 
 
+@pytest.mark.parametrize(
+    ("kind", "broken"),
+    [
+        ("qwen", '<tool_call>\n{"name": "get_rich'),
+        ("qwen3_coder", "<tool_call>\n<function=get_rich"),
+        ("deepseek", f"<｜tool▁call▁begin｜>function{SEP}get_rich"),
+        ("deepseek", "<｜tool▁calls▁begin｜>Well"),
+        ("llama", '{"name": "get_rich'),
+        ("llama", '{"rich'),
+    ],
+)
+def test_a_call_that_breaks_off_hides_none_after_it(kind: str, broken: str) -> None:
+    text = f"{broken}\n{CALL[kind]('get_weather', PARIS)}"
+    for pieces in (text, list(text), [broken, text[len(broken) :]]):
+        assert tuple_of(parse(kind, pieces)) == ("", broken, [("get_weather", PARIS)])
+
+
 @pytest.mark.parametrize("kind", CALL)
 def test_tool_choice(kind: str) -> None:
     first, second = CALL[kind]("get_weather", PARIS), CALL[kind]("get_time", "{}")

@@ -293,7 +293,7 @@ def _serve_args(
 
 
 def _check_plot(path: Path) -> None:
-    if path.suffix not in (".png", ".svg", ".pdf"):
+    if path.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise click.UsageError(f"--plot {path}: the name must end in .png, .svg or .pdf")
     check_file("--plot", path)
     try:

@@ -15,6 +15,7 @@ from gristmill.cli.chat_repl import Repl
 from gristmill.cli.chat_screen import PlainScreen, Screen
 from gristmill.cli.chat_session import Conversation
 from gristmill.cli.sampling import Limit, chosen_by_models, naming_options
+from gristmill.cli.streams import say_if_typed
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -134,6 +135,7 @@ def chat(
 
 def _screen() -> Screen:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        say_if_typed(sys.stdin.buffer)
         return PlainScreen()
     from gristmill.cli.chat_terminal import TerminalScreen
 

@@ -152,14 +152,17 @@ def _events(response: IO[bytes], where: str) -> Iterator[dict[str, Any]]:
             line = response.readline(_MAX_LINE_BYTES + 1)
         if len(line) > _MAX_LINE_BYTES:
             raise ValueError(f"{where}: a line of more than {_MAX_LINE_BYTES} bytes")
-        if not line or line.strip() == b"data: [DONE]":
+        field, _, value = line.partition(b":")
+        if not line or (field == b"data" and value.strip() == b"[DONE]"):
             return
-        if line.startswith(b"data:"):
-            yield _json(line[5:], where)
+        if field == b"data":
+            yield _json(value, where)
+        elif field == b"error":  # as llama-server has told it
+            raise ValueError(_message(_json(value, where)))
 
 
 def _read_chunk(chunk: dict[str, Any], tally: Tally) -> Iterator[ChatDelta]:
-    if "error" in chunk:
+    if chunk.get("error"):
         raise ValueError(_message(chunk))
     for choice in _list(chunk.get("choices")):
         delta = choice.get("delta")

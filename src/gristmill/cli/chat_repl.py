@@ -114,7 +114,7 @@ class Repl:
         if early is not None and not content:
             self._kept = messages.pop()["content"]
             if early:
-                self.screen.note(f"{early}; your message is back at the prompt")
+                self.screen.note(f"{early} before there was an answer")
             return False
         message = {"role": "assistant", "content": "".join(content)}
         if reasoning:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import Final, Protocol
+from typing import Final, Protocol, TextIO
 
 from gristmill.printable import printable
 
@@ -69,8 +69,8 @@ class PlainScreen:
     interactive = False
 
     def __init__(self) -> None:
-        self._at_start = True
         self._n_lines = 0
+        self._within_line = set[TextIO]()
 
     def read(self, kept: str, hint: str) -> str | None:
         lines: list[str] = []
@@ -84,11 +84,12 @@ class PlainScreen:
         self._write(text, sys.stderr)
 
     def content(self, text: str) -> None:
+        self._end_line(sys.stderr)
         self._write(text, sys.stdout)
 
     def end_answer(self) -> None:
-        if not self._at_start:
-            self._write("\n", sys.stdout)
+        self._end_line(sys.stderr)
+        self._end_line(sys.stdout)
 
     def show(self, text: str) -> None:
         self._write(f"{text}\n", sys.stdout)
@@ -109,6 +110,11 @@ class PlainScreen:
         except UnicodeDecodeError as error:
             raise ValueError(f"line {self._n_lines} of the input is not UTF-8: {error.reason}") from None
 
-    def _write(self, text: str, file: object) -> None:
-        print(printable(text), end="", flush=True, file=file)  # type: ignore[call-overload]
-        self._at_start = text.endswith("\n")
+    def _end_line(self, file: TextIO) -> None:
+        if file in self._within_line:
+            self._write("\n", file)
+
+    def _write(self, text: str, file: TextIO) -> None:
+        """A terminal gets nothing that could steer it, a pipe what there is."""
+        print(printable(text) if file.isatty() else text, end="", flush=True, file=file)
+        (self._within_line.discard if text.endswith("\n") else self._within_line.add)(file)

@@ -13,6 +13,7 @@ from prompt_toolkit.formatted_text import FormattedText
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.styles import Style
+from prompt_toolkit.utils import is_dumb_terminal
 from rich.console import Console
 
 from gristmill.cli.chat_screen import is_open
@@ -46,6 +47,8 @@ class TerminalScreen:
             self.note(problem)
 
     def read(self, kept: str, hint: str) -> str | None:
+        if is_dumb_terminal():
+            kept = ""  # it would be in the line without being seen
         while True:
             try:
                 text = self._session.prompt(">>> ", default=kept, rprompt=hint)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import logging
 import sys
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from pathlib import Path
 import click
 
 from gristmill.cli import options
+from gristmill.cli.streams import write_json
 from gristmill.convert import OUT_FORMATS, Report
 from gristmill.convert import convert as run
 from gristmill.convert.job import Progress
@@ -92,7 +92,10 @@ def perform(
             n_threads=threads or default_threads(),
             progress=progress,
         )
-    click.echo(json.dumps(dataclasses.asdict(report), ensure_ascii=False) if as_json else _summary(report))
+    if as_json:
+        write_json(dataclasses.asdict(report))
+    else:
+        click.echo(_summary(report))
 
 
 def _open(path: Path) -> Checkpoint:

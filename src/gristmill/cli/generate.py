@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import Any
 
@@ -11,7 +10,7 @@ import click
 from gristmill.cli import options
 from gristmill.cli.loading import load_as, recommended
 from gristmill.cli.sampling import naming_options, params_of, sampling
-from gristmill.cli.streams import read_text, write
+from gristmill.cli.streams import read_text, write, write_json
 from gristmill.cli.timed import tokens_per_s
 from gristmill.outputs import Timed
 from gristmill.types import Finish
@@ -86,9 +85,7 @@ def generate(
                 echo = ""
     if as_json:
         report = run.report(ids)
-        click.echo(
-            json.dumps({**report, "message": dialogue.message.body()} if dialogue else report, ensure_ascii=False)
-        )
+        write_json({**report, "message": dialogue.message.body()} if dialogue else report)
     else:
         write("\n")
         if params.structured_outputs is not None and run.finish is Finish.LENGTH:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections import Counter
 from typing import Any
@@ -15,6 +14,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from gristmill.cli import options
+from gristmill.cli.streams import write_json
 from gristmill.formats.checkpoint import Checkpoint
 from gristmill.formats.open import open_checkpoint
 from gristmill.formats.qtypes import QType, quantize_type
@@ -67,7 +67,7 @@ def inspect(
     checkpoint = open_checkpoint(locate(named or model))
     report = describe(checkpoint, context, slots, kv_type, target)
     if as_json:
-        click.echo(json.dumps(_finite(report), ensure_ascii=False))
+        write_json(report)
     else:
         _print(report, tensors)
 
@@ -125,15 +125,6 @@ def _plain(value: Any) -> Any:
         return value
     items = [_plain(item) for item in value[:8]]
     return items if len(value) <= 8 else {"length": len(value), "first": items}
-
-
-def _finite(value: Any) -> Any:
-    """The same with texts for numbers that JSON lacks: nan, inf and -inf."""
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_finite(item) for item in value]
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _print(report: dict[str, Any], with_tensors: bool) -> None:

@@ -90,9 +90,10 @@ def _mendable() -> Iterator[None]:
     except KeyboardInterrupt:
         click.echo("\nAborted!", err=True)
         sys.exit(128 + signal.SIGINT)
+    except streams.StdoutError as error:
+        streams.drop_stdout()
+        raise click.ClickException(str(error)) from error
     except (ValueError, OSError, MemoryError) as error:
-        if isinstance(error, OSError) and error.filename == streams.STDOUT:
-            streams.drop_stdout()
         raise click.ClickException(streams.one_line(error)) from error
 
 

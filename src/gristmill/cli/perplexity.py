@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +19,7 @@ from rich.table import Table
 
 from gristmill.cli import options
 from gristmill.cli.loading import load
-from gristmill.cli.streams import decoded_input
+from gristmill.cli.streams import decoded_input, write_json
 from gristmill.cli.writable import check_file
 from gristmill.llm import LLM
 from gristmill.logprob_file import LogprobFile, file_size, refuse_existing, save
@@ -130,7 +129,7 @@ def perplexity(
             run = _Run(_collect(score(llm, windows), show))
         report = run.report(windows, time.perf_counter() - started)
     if as_json:
-        click.echo(json.dumps(report))
+        write_json(report)
     else:
         _print(report)
 

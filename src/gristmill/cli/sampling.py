@@ -18,6 +18,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 USUAL: Final[Mapping[str, float]] = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05}
 """How tokens are chosen where neither a person nor the model's makers say it: as llama.cpp does."""
 
+_STRUCTURE: Final = f"{__name__}.structured_outputs"
 _BIAS = re.compile(r"(\d+)(?:=([+-]?[\d.]+)|([+-][\d.]+))")
 
 
@@ -116,11 +117,13 @@ def params_of(ctx: click.Context, recommended: Mapping[str, float] | None = None
 
     own = {name: given(name) for name in RECOMMENDED if given(name) is not None}
     with naming_options():
+        if _STRUCTURE not in ctx.meta:  # the file may be a pipe, which can be read once
+            ctx.meta[_STRUCTURE] = _structure(*map(given, ("json_schema", "regex", "choice", "grammar")))
         return SamplingParams(
             **{**USUAL, **(recommended or {}), **own},
             max_tokens=None if given("max_tokens") == -1 else given("max_tokens"),
             logit_bias=dict(map(_parse_bias, given("logit_bias"))) or None,
-            structured_outputs=_structure(given("json_schema"), given("regex"), given("choice"), given("grammar")),
+            structured_outputs=ctx.meta[_STRUCTURE],
             **{name: given(name) for name in _SAME},
         )
 
@@ -157,7 +160,7 @@ def _structure(
 
 def _read(flag: str, name: str) -> str:
     try:
-        return Path(name).read_text(encoding="utf-8")
+        return Path(name).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
         raise ValueError(f"{flag}: {name} is not UTF-8 text") from None
     except OSError as error:

@@ -4,20 +4,23 @@ as they are told there."""
 from __future__ import annotations
 
 import io
+import json
+import math
 import os
 import sys
-from typing import IO, Any, Final
+from typing import IO, Any
 
 import click
 
 from gristmill.printable import printable
 
-STDOUT: Final = "stdout"
-"""The file name of errors in writing there."""
-
 
 class ReaderGoneError(Exception):
     """Nobody reads stdout any more. It is no OSError: rich would make an exit code of its own of a BrokenPipeError."""
+
+
+class StdoutError(Exception):
+    """It takes no more, and why. It is no OSError either: a chat would take it for one of whoever answers."""
 
 
 class _Stdout(io.FileIO):
@@ -29,8 +32,7 @@ class _Stdout(io.FileIO):
         except BrokenPipeError as error:
             raise ReaderGoneError from error
         except OSError as error:
-            error.filename = STDOUT
-            raise
+            raise StdoutError(f"stdout: {error.strerror}") from error
 
 
 def prepare() -> None:
@@ -83,6 +85,26 @@ def write(text: str) -> None:
     """To stdout, at once. A terminal gets nothing that could steer it."""
     sys.stdout.write(printable(text) if sys.stdout.isatty() else text)
     sys.stdout.flush()
+
+
+def write_json(value: Any) -> None:
+    """A line of it to stdout, with texts for numbers that JSON lacks: nan, inf and -inf. It is ASCII where the encoding
+    of stdout lacks what it holds, or that could steer a terminal."""
+    finite = _finite(value)
+    text = json.dumps(finite, ensure_ascii=False)
+    try:
+        as_it_is = bool(text.encode(sys.stdout.encoding)) and printable(text) == text
+    except UnicodeEncodeError:
+        as_it_is = False
+    click.echo(text if as_it_is else json.dumps(finite))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _naming(stream: io.TextIOWrapper[Any]) -> io.TextIOWrapper[Any]:

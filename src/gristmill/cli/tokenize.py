@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import BinaryIO
@@ -10,7 +9,7 @@ from typing import BinaryIO
 import click
 
 from gristmill.cli import options
-from gristmill.cli.streams import decoded_input, write
+from gristmill.cli.streams import decoded_input, write, write_json
 from gristmill.formats.open import open_checkpoint
 from gristmill.hub.store import locate
 from gristmill.tokenizer.interface import Tokenizer
@@ -47,11 +46,14 @@ def tokenize(
     text = decoded_input(file)
     if decode:
         text = vocabulary.decode(_ids(text))
-        write(json.dumps({"text": text}, ensure_ascii=False) + "\n" if as_json else text)
+        if as_json:
+            write_json({"text": text})
+        else:
+            write(text)
         return
     ids = vocabulary.encode(text, add_special=special, parse_special=parse_special)
     if as_json:
-        click.echo(json.dumps({"ids": ids, "tokens": [vocabulary.token_text(i) for i in ids]}, ensure_ascii=False))
+        write_json({"ids": ids, "tokens": [vocabulary.token_text(i) for i in ids]})
     else:
         click.echo(" ".join(map(str, ids)))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import click
 
 from gristmill.cli import options
 from gristmill.cli.loading import load_decoder
-from gristmill.cli.streams import read_text
+from gristmill.cli.streams import read_text, write_json
 from gristmill.cli.trace_tables import Names, print_timeline, print_view, timeline_report, view_report
 from gristmill.cli.writable import check_file
 from gristmill.formats.open import open_checkpoint
@@ -182,7 +181,7 @@ def trace(
 
 def _print(as_json: bool, report: Callable[[], dict[str, Any]], tables: Callable[[], None]) -> None:
     if as_json:
-        click.echo(json.dumps(report(), ensure_ascii=False))
+        write_json(report())
     else:
         tables()
 

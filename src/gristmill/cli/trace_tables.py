@@ -27,20 +27,23 @@ class Names:
     def __init__(self, tokenizer: Tokenizer | None) -> None:
         self._tokenizer = tokenizer
 
-    def text(self, token_id: int) -> str | None:
+    def text(self, *ids: int) -> str | None:
         """As a script wants it. None without a vocabulary, and beyond its end where the model's head is wider."""
-        if self._tokenizer is None or token_id >= self._tokenizer.vocab_size:
-            return None
-        return self._tokenizer.token_text(token_id)
+        data = self._bytes(ids)
+        return None if data is None else data.decode(errors="replace")
 
-    def __call__(self, token_id: int) -> str:
+    def __call__(self, *ids: int) -> str:
         """On one line, spaces visible, and what cannot be printed or is half a character as its escape."""
-        if self._tokenizer is None or token_id >= self._tokenizer.vocab_size:
-            return str(token_id)
-        text = self._tokenizer.token_bytes(token_id).decode(errors="backslashreplace")
-        text = text or self._tokenizer.token_text(token_id)
+        text = (self._bytes(ids) or b"").decode(errors="backslashreplace")
         shown = "".join("␣" if c == " " else c if c.isprintable() else repr(c)[1:-1] for c in text)
-        return shown or str(token_id)
+        return shown or " ".join(map(str, ids))
+
+    def _bytes(self, ids: tuple[int, ...]) -> bytes | None:
+        """Of tokens one after another, which may share a character."""
+        known = self._tokenizer
+        if known is None or any(i >= known.vocab_size for i in ids):
+            return None
+        return b"".join(known.token_bytes(i) or known.token_text(i).encode() for i in ids)
 
 
 def view_report(view: View, names: Names) -> dict[str, Any]:
@@ -159,7 +162,7 @@ def _lens(view: View, names: Names) -> Table:
 def timeline_report(timeline: Timeline, names: Names) -> dict[str, Any]:
     return {
         "requests": [
-            {"prompt_ids": list(prompt), "output_ids": list(answer), "text": _joined(answer, names)}
+            {"prompt_ids": list(prompt), "output_ids": list(answer), "text": names.text(*answer)}
             for prompt, answer in zip(timeline.prompts, timeline.answers, strict=True)
         ],
         "blocks": timeline.n_blocks,
@@ -176,18 +179,12 @@ def timeline_report(timeline: Timeline, names: Names) -> dict[str, Any]:
     }
 
 
-def _joined(ids: Iterable[int], names: Names) -> str | None:
-    texts = [names.text(i) for i in ids]
-    return None if None in texts else "".join(text for text in texts if text is not None)
-
-
 def print_timeline(timeline: Timeline, names: Names) -> None:
     console = _console()
     _heading(console, "Requests", "tokens of prompt and of answer")
     table = _table("request", "prompt", "answer", "answer's text")
     for i, (prompt, answer) in enumerate(zip(timeline.prompts, timeline.answers, strict=True)):
-        text = "".join(map(names, answer)) if _joined(answer, names) is not None else " ".join(map(str, answer))
-        table.add_row(str(i), str(len(prompt)), str(len(answer)), text)
+        table.add_row(str(i), str(len(prompt)), str(len(answer)), names(*answer))
     console.print(table)
     _heading(console, "Steps", "positions that each request computes in a step; steps that go on alike are one row")
     requests = (f"request {i}" for i in range(len(timeline.prompts)))

@@ -61,7 +61,7 @@ def convert(
     config = with_head(checkpoint, said)
     if config.tied_head and not said.tied_head:
         logger.warning(NO_HEAD, shown_path(checkpoint.path))
-    _check(checkpoint, config, out, label, kind)
+    _check(checkpoint, config, out, tokenizer, label, kind)
     job = Job(
         checkpoint=checkpoint,
         config=config,
@@ -101,7 +101,9 @@ def format_of(out: Path) -> str:
     )
 
 
-def _check(checkpoint: Checkpoint, config: ModelConfig, out: Path, label: str | None, kind: str) -> None:
+def _check(
+    checkpoint: Checkpoint, config: ModelConfig, out: Path, tokenizer: Path | None, label: str | None, kind: str
+) -> None:
     if kind not in OUT_FORMATS:
         raise ValueError(f"format is {kind!r}; use one of {', '.join(OUT_FORMATS)}")
     if label is not None and label not in CONVERT_TYPES:
@@ -113,6 +115,8 @@ def _check(checkpoint: Checkpoint, config: ModelConfig, out: Path, label: str | 
         raise ValueError(f"{out}: is the model that is read; give another name")
     if out.is_file() and any(os.path.samestat(os.fstat(file), out.stat()) for file in _open_files(checkpoint)):
         raise ValueError(f"{out}: is a part of the model that is read; give another name")
+    if out.is_file() and tokenizer is not None and tokenizer.exists() and out.samefile(tokenizer):
+        raise ValueError(f"{out}: is the vocabulary that is read; give another name")
     if out.is_dir() and kind != "safetensors":
         raise ValueError(f"{out}: is a folder; {kind} is one file")
 

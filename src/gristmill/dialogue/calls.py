@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from enum import Enum, auto
 from typing import Final
 
@@ -75,7 +76,11 @@ class Call:
         """Go on from text[at]: the state, and up to where the text was read."""
         while True:
             start = at
-            found, at = self._scanner.scan(text, at)
+            if self._wanted() is None:
+                found, at = self._scanner.scan(text, at)
+            else:  # what is read beyond the first character that is wrong would not be looked at again
+                found, n_read = self._scanner.scan(text[at : at + 1], 0)
+                at += n_read
             if not self._begun:
                 self._raw.append(text[start:at])
             self._collect(self._scanner.take())
@@ -84,7 +89,7 @@ class Call:
                 return State.FAILED, at
             if found is Found.END:
                 return State.DONE, at
-            if found is Found.MORE:
+            if found is Found.MORE and at == len(text):
                 return State.READING, at
 
     def _collect(self, piece: str) -> None:
@@ -116,16 +121,18 @@ class Call:
             return self._end_value()
         return self._end_object()
 
+    def _wanted(self) -> Collection[str] | None:
+        """What the key or name that comes may be; None where it may be any, and where its beginning says nothing."""
+        if self._begun or self._escaped:
+            return None
+        if not self._in_value:
+            return _KNOWN_KEYS if self._known_keys else None
+        return self._answer.names if self._reading == "name" else None
+
     def _may_go_on(self) -> bool:
         """Whether a key or a name of which a part is there can still become one that is wanted."""
-        if self._begun or self._escaped or not self._part:
-            return True
-        wanted: tuple[str, ...] | None
-        if not self._in_value:
-            wanted = _KNOWN_KEYS if self._known_keys else None
-        else:
-            wanted = tuple(self._answer.names) if self._reading == "name" else None
-        if wanted is None:
+        wanted = self._wanted()
+        if wanted is None or not self._part:
             return True
         self._part = ["".join(self._part)]
         return any(name.startswith(self._part[0][1:]) for name in wanted)

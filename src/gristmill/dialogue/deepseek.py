@@ -33,7 +33,6 @@ class DeepSeekSyntax:
             for fence in ("", FENCE, FENCE + "json")
         }
         self._heads = sorted(self._names)
-        self._longest = max(map(len, self._heads), default=0)
         self._after = Marks(CALL, END_CALL, END_CALLS, FENCE)
         self._raw: list[str] = []
         self._head = ""  # what stands before the arguments, without white space
@@ -71,23 +70,20 @@ class DeepSeekSyntax:
         return state, at
 
     def _begin(self, text: str, at: int) -> tuple[State, int]:
-        """More of what stands before the arguments; little at once, so that little is read of what is no call."""
-        limit = min(len(text), at + self._longest + 1)
-        brace = text.find("{", at, limit)
-        end = brace if brace >= 0 else limit
-        self._raw.append(text[at:end])
-        self._head += "".join(text[at:end].split())
-        if brace < 0:
+        """One more character of what stands before the arguments: after the first that is wrong a call may begin."""
+        if text[at] != "{":
+            self._raw.append(text[at])
+            self._head += text[at].strip()
             following = bisect_left(self._heads, self._head)
             may_become = self._heads[following : following + 1]
-            return (State.READING if may_become and may_become[0].startswith(self._head) else State.FAILED), end
+            return (State.READING if may_become and may_become[0].startswith(self._head) else State.FAILED), at + 1
         name = self._names.get(self._head)
         if name not in self._answer.names or name is None:
-            return State.FAILED, end
+            return State.FAILED, at
         self._answer.call(name)
         self._raw.clear()
         self._arguments = Arguments(self._answer)
-        return State.READING, end
+        return State.READING, at
 
     def _end(self, text: str, at: int) -> tuple[State, int]:
         """After the arguments."""

@@ -59,7 +59,7 @@ class Answer:
     def _read_lines(self) -> None:
         lines, self._lines = self._lines, []
         for line, now in lines:
-            if line.startswith(b"data:") and not line.startswith(b"data: [DONE]"):
+            if line.startswith(b"data:") and line[5:].strip() != b"[DONE]":
                 self._read(_json(line[5:]), now)
             elif line.startswith(b"error:"):  # as llama-server has told it
                 raise AnswerError(_said(_json(line[6:])))
