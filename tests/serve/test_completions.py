@@ -221,7 +221,17 @@ def test_embeddings_are_the_hidden_states(running) -> None:
 
 def test_what_can_be_asked_for_can_be_looked_for(running) -> None:
     """HEAD is GET without its body, as `curl -I` and `wget --spider` ask whether a server is there."""
-    paths = ("/health", "/healthz", "/v1/models", "/v1/models/tiny", "/metrics", "/", "/docs", "/web/app.js")
+    paths = (
+        "/health",
+        "/healthz",
+        "/v1/models",
+        "/v1/models/",
+        "/v1/models/tiny",
+        "/metrics",
+        "/",
+        "/docs",
+        "/web/app.js",
+    )
     for path in (*paths, "/openapi.json"):
         asked, looked = running.http.get(path), running.http.head(path)
         assert (asked.status_code, looked.status_code, looked.content) == (200, 200, b"")

@@ -20,9 +20,11 @@ TOOL = {"name": "weather", "input_schema": {"type": "object"}}
 CALL = {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": "{}"}
 
 
-def of_messages(body: dict[str, Any], kind: Kind = Kind.PLAIN, words: tuple[str, ...] = ()) -> ChatRequest:
+def of_messages(
+    body: dict[str, Any], kind: Kind = Kind.PLAIN, words: tuple[str, ...] = (), shows_later: bool = True
+) -> ChatRequest:
     """words: what the model's template looks at."""
-    texts: Any = SimpleNamespace(kind=kind, template_words=frozenset(words))
+    texts: Any = SimpleNamespace(kind=kind, template_words=frozenset(words), shows_later_system=shows_later)
     given = {"max_tokens": 9, "messages": [{"role": "user", "content": "ab"}], **body}
     return messages_protocol.as_chat(validate(MessagesRequest, given), texts)[0]
 
@@ -57,6 +59,33 @@ def test_texts_beside_each_other_are_one_message_and_results_their_own() -> None
 @pytest.mark.parametrize(("more", "said"), [({"is_error": True}, "Error: no"), ({"is_error": False}, "no"), ({}, "no")])
 def test_a_result_that_is_an_error_says_so(more: dict[str, Any], said: str) -> None:
     assert of_turn("user", result(**more))[0]["content"] == said
+
+
+@pytest.mark.parametrize(
+    ("system", "shows_later", "systems"),
+    [
+        ("a", True, ["a", None, "b"]),
+        (None, True, [None, "b"]),
+        ("a", False, ["a\nb", None]),
+        (None, False, ["b", None]),
+    ],
+)
+def test_what_the_system_says_later(system: str | None, shows_later: bool, systems: list[str | None]) -> None:
+    turns = [{"role": "user", "content": "?"}, {"role": "system", "content": [text("b")]}]
+    own = {"system": system} if system is not None else {}
+    chat = of_messages({"messages": turns, **own}, shows_later=shows_later)
+    assert [m.content if m.role == "system" else None for m in chat.messages] == systems
+
+
+def test_what_the_system_says_before_an_answer_that_was_begun() -> None:
+    """gpt-oss goes on with one by its template, which would leave the later message out."""
+    turns = [
+        {"role": "user", "content": "?"},
+        {"role": "system", "content": "b"},
+        {"role": "assistant", "content": "I"},
+    ]
+    chat = of_messages({"messages": turns, "system": "a"}, kind=Kind.HARMONY)
+    assert [(m.role, m.content) for m in chat.messages] == [("system", "a\nb"), ("user", "?"), ("assistant", "I")]
 
 
 def test_thoughts_of_a_message_are_given_back() -> None:

@@ -186,6 +186,20 @@ def test_effort_of_anthropics_client(served: tuple[str, Running]) -> None:
     assert (response.status_code, "output_config.effort" in response.text) == (400, True)
 
 
+def test_system_messages_that_come_later(served: tuple[str, Running]) -> None:
+    """As Claude Code sends them: they stay where they are, or join the first where a template would show one alone."""
+    name, running = served
+    system, first = MESSAGES
+    later = {"role": "system", "content": "In French."}
+    more = [{"role": "assistant", "content": "To Rome."}, {"role": "user", "content": "Why?"}]
+    joined = [{"role": "system", "content": "Be brief.\nIn French."}, first, *more]
+    same = {"messages": joined if name == "r1" else [system, first, later, *more]}
+    same |= {"chat_template_kwargs": {"enable_thinking": False}} if name == "qwen3" else {}
+    turns: Any = [first, later, *more]
+    counted = running.anthropic.messages.count_tokens(model="tiny", system=system["content"], messages=turns)
+    assert counted.input_tokens == running.http.post("/tokenize", json=same).json()["count"]
+
+
 def test_thoughts_of_harmony(served: tuple[str, Running]) -> None:
     """They are reasoning, whole and in a stream, and never content."""
     name, running = served

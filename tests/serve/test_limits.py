@@ -189,6 +189,12 @@ def test_bodies_that_are_no_object(running) -> None:
         assert response.json()["error"]["code"] == "invalid_json"
 
 
+def test_a_byte_order_mark_is_no_part_of_a_body(running) -> None:
+    """Editors and shells of Windows write one, and Python's json takes it of bytes."""
+    body = b'\xef\xbb\xbf{"prompt": "ab", "max_tokens": 1}'
+    assert running.http.post("/v1/completions", content=body).status_code == 200
+
+
 @pytest.mark.parametrize("depth", [65, 3000, 100_000])
 def test_deep_bodies(running, depth: int) -> None:
     body = '{"messages": ' + "[" * depth + "]" * depth + "}"
@@ -233,7 +239,10 @@ def test_a_key_is_wanted_everywhere_but_for_health(llm: LLM) -> None:
         asked = server.http.get("/").headers["www-authenticate"]
         assert asked.startswith("Basic")  # a browser asks its user
         assert server.http.get("/v1/models", auth=("any", "two")).status_code == 200
-        for headers in ({"Authorization": "Bearer three"}, {"x-api-key": ""}, {"Authorization": "Basic !"}):
+        others = {"Authorization": "Bearer three", "x-api-key": "three"}  # which clients and proxies send beside
+        for headers in ({**others, "Authorization": "Bearer two"}, {**others, "x-api-key": "one"}):
+            assert server.http.get("/v1/models", headers=headers).status_code == 200
+        for headers in (others, {"Authorization": "Bearer three"}, {"x-api-key": ""}, {"Authorization": "Basic !"}):
             assert server.http.get("/v1/models", headers=headers).status_code == 401
 
 

@@ -16,6 +16,8 @@ WEATHER = {
     "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}},
 }
 USED = {"type": "tool_use", "id": "c1", "name": "weather", "input": {"city": "Rome"}}
+TEXT = {"type": "text", "text": "ab"}
+RESULT = {"type": "tool_result", "tool_use_id": "c1", "content": "sun"}
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</tool_call>'
 ANSWER = f"<think>\nhm\n</think>\n\nI will look.\n{CALL}"
 
@@ -106,6 +108,20 @@ def test_a_conversation_with_results_is_the_chats(says, client: Callable[..., an
     assert list(requests[-1].prompt_ids) == own
 
 
+def test_a_system_message_may_come_later(says, client: Callable[..., anthropic.Anthropic]) -> None:
+    """As Claude Code sends them; tests/serve/test_five_formats.py has templates without room for one."""
+    server = says("ok")
+    later = {
+        "role": "system",
+        "content": [{"type": "text", "text": "in French", "cache_control": {"type": "ephemeral"}}],
+    }
+    turns = [*ASK["messages"], later, {"role": "assistant", "content": "cd"}, {"role": "user", "content": "ef"}]
+    client(server).messages.create(model="tiny", max_tokens=5, system="be brief", messages=turns)
+    same = [{"role": "system", "content": "be brief"}, *ASK["messages"], {"role": "system", "content": "in French"}]
+    own = server.llm.encode_chat([*same, *turns[2:]], chat_template_kwargs={"enable_thinking": False})
+    assert list(server.server.config.app.state.host.service.requests[-1].prompt_ids) == own
+
+
 def test_an_answer_that_was_begun_goes_on(says, client: Callable[..., anthropic.Anthropic]) -> None:
     server = says("ok")
     turns = [*ASK["messages"], {"role": "assistant", "content": "The answer is"}]
@@ -127,6 +143,7 @@ def test_hints_ask_for_nothing(says) -> None:
         {"cache_control": {"type": "ephemeral"}},
         {"cache_control": {"type": "ephemeral", "ttl": "1h"}},
         {"thinking": {"type": "disabled", "display": "summarized"}},
+        {"speed": "standard"},
         *({"tools": [{**WEATHER, "eager_input_streaming": value}]} for value in (True, False, None)),
         *({"tools": [{**WEATHER, "strict": value}]} for value in (False, None)),
         {"tools": [{**WEATHER, "defer_loading": False, "allowed_callers": ["direct"], "input_examples": []}]},
@@ -134,9 +151,12 @@ def test_hints_ask_for_nothing(says) -> None:
     for hint in hints:
         response = server.http.post("/v1/messages", json={**ASK, **tools, **hint})
         assert response.status_code == 200, (hint, response.text)
-        assert requests[-1].prompt_ids == requests[0].prompt_ids
+        assert requests[-1].prompt_ids == requests[0].prompt_ids, hint
         counted = {name: value for name, value in {**ASK, **tools, **hint}.items() if name != "max_tokens"}
         assert server.http.post("/v1/messages/count_tokens", json=counted).status_code == 200
+    for previous in (None, "msg_1"):
+        diagnostics = {"diagnostics": {"previous_message_id": previous}}
+        assert server.http.post("/v1/messages", json={**ASK, **tools, **diagnostics}).status_code == 200
     function = {
         "name": WEATHER["name"],
         "description": WEATHER.get("description"),
@@ -199,6 +219,14 @@ def test_thoughts_are_told_or_left_out(
         (
             {"messages": [*ASK["messages"], {"role": "assistant", "content": [{**USED, "name": "a" * 65}]}]},
             "[1].content[0].name",
+        ),
+        (
+            {"messages": [*ASK["messages"], {"role": "assistant", "content": [TEXT, {**USED, "id": "c" * 513}]}]},
+            "messages[1].content[1].id",
+        ),
+        (
+            {"messages": [{"role": "user", "content": [TEXT, {**RESULT, "tool_use_id": "c" * 513}]}], "system": "x"},
+            "messages[0].content[1].tool_use_id",
         ),
         ({"messages": [*ASK["messages"], {"role": "assistant", "content": [USED]}]}, "messages: end with calls"),
     ],

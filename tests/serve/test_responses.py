@@ -90,6 +90,12 @@ def test_an_answer_keeps_to_its_schema(running) -> None:
     assert {response.status for response in asked} <= {"completed", "incomplete"}
 
 
+def test_labels_of_codex_ask_for_nothing(says) -> None:
+    labels = {"client_metadata": {"x-codex-installation-id": "1", "x-codex-turn-metadata": "a" * 1000}}
+    asked = {**ASK, "store": False, "include": [], "prompt_cache_key": "1", **labels}
+    assert says("ok").http.post("/v1/responses", json=asked).status_code == 200
+
+
 def test_a_stream_that_is_not_to_be_padded_is_as_usual(running) -> None:
     options = {"include_obfuscation": False}
     asked = {**ASK, "max_output_tokens": 2, "temperature": 0}
@@ -117,9 +123,12 @@ def test_a_stream_that_is_not_to_be_padded_is_as_usual(running) -> None:
         ({"reasoning": {"effort": "low"}}, "reasoning.effort"),
         ({"max_output_tokens": 5000}, "input"),
         ({"text": {"format": {"type": "json_schema", "name": "a", "schema": {"type": "x"}}}}, "text.format.schema"),
+        ({"text": {"format": {"type": "json_object", "schema": {"type": "object"}}}}, "text.format.schema"),
+        ({"text": {"format": {"schema": {"type": "object"}}}}, "text.format.schema"),
         ({"tools": [{**WEATHER, "extra": 1}]}, "tools[0].extra"),
         ({"input": [{"role": "user", "content": "a"}, {**CALL, "name": "a" * 65}]}, "input[1].name"),
         ({"input": [REASONED, {**CALL, "call_id": 1}]}, "input[1].call_id"),
+        ({"input": [{"role": "user", "content": "a"}, *[CALL] * 129], "instructions": "x"}, "input[1].tool_calls"),
         ({"input": [REASONED, {"type": "function_call_output", "call_id": 1, "output": ""}]}, "input[1].call_id"),
     ],
 )

@@ -70,6 +70,14 @@ def test_a_server_that_has_only_asgis_way_streams_the_same(running: Running, pat
     assert max(map(len, texts.values())) >= 20
 
 
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions", "/v1/messages"])
+def test_the_first_event_comes_with_the_first_token(says: Callable[..., Running], path: str) -> None:
+    """By it clients measure, vLLM's benchmark among them, how long that took."""
+    body = {"prompt": "ab", "stream": True} if path == "/v1/completions" else CHAT
+    with says("xyz", token_s=0.2).http.stream("POST", path, json={**body, "max_tokens": 9}) as response:
+        assert '"x"' in next(response.iter_text())
+
+
 @pytest.mark.parametrize("path", list(ASKED))
 def test_a_text_with_line_ends_of_unicode_stays_in_the_lines_of_its_events(
     says: Callable[..., Running], path: str

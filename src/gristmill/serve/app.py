@@ -185,7 +185,7 @@ def _add_pages(app: FastAPI, host: Host) -> None:
         return Json(plain.model_list(host))
 
     async def model(name: str) -> Response:
-        return Json(plain.model_card(host, name))
+        return Json(plain.model_card(host, name) if name else plain.model_list(host))
 
     async def metrics() -> Response:
         return Response(host.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -19,6 +19,7 @@ from gristmill.serve.sse import DONE, Chunks, data
 from gristmill.serve.turn import ChatTurn, Reading, Step, Usage, copies
 from gristmill.types import Request, SamplingParams, StructuredOutputsParams
 
+_FIRST: Final = {"role": "assistant", "content": ""}
 _CONTENT: Final = b'{"index":%d,"delta":{"content":%s},"logprobs":null,"finish_reason":null}'
 
 
@@ -37,6 +38,7 @@ class ChatCall:
     reading: Reading
     name: str
     created: int
+    started: bool = False
     chunks: Chunks = field(init=False)
 
     def __post_init__(self) -> None:
@@ -68,11 +70,12 @@ class ChatCall:
         return {**self._head("chat.completion"), "choices": choices, "usage": usage_of(self.usage)}
 
     def begin(self) -> bytes:
-        first = {"role": "assistant", "content": ""}
-        return b"".join(self.chunks.chunk(_choice(i, first)) for i in range(len(self.turns)))
+        return b""  # as in OpenAI's API, whose first event tells clients when the first token came
 
     def more(self, steps: list[Step]) -> bytes:
-        return b"".join(chunk for step in steps for chunk in self._chunks(step))
+        found = [] if self.started else [self.chunks.chunk(_choice(i, _FIRST)) for i in range(len(self.turns))]
+        self.started = True
+        return b"".join(found + [chunk for step in steps for chunk in self._chunks(step)])
 
     def end(self) -> bytes:
         if not self.request.include_usage:

@@ -8,6 +8,7 @@ import hmac
 import ipaddress
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
@@ -98,10 +99,10 @@ class Guard:
     def _check_key(self, scope: Scope, headers: Headers) -> None:
         if not self._keys or scope["path"] in _OPEN:
             return
-        given = _key_of(headers)
-        if given is not None and _is_one_of(given, self._keys):
+        given = _keys_of(headers)
+        if any(_is_one_of(each, self._keys) for each in given):
             return
-        problem = "is not right" if given is not None else "is missing: send Authorization: Bearer KEY"
+        problem = "is not right" if given else "is missing: send Authorization: Bearer KEY"
         is_page = scope["path"] in ("/", "/docs") or scope["path"].startswith("/web/")  # where a browser asks by itself
         scheme = "Basic" if is_page else "Bearer"
         raise ApiError(
@@ -131,19 +132,17 @@ def _is_one_of(given: bytes, keys: Sequence[bytes]) -> bool:
     return sum(hmac.compare_digest(given, key) for key in keys) > 0
 
 
-def _key_of(headers: Headers) -> bytes | None:
-    """As OpenAI's, Anthropic's and browsers' requests have it (there as the password)."""
-    if (own := headers.get("x-api-key")) is not None:
-        return own.encode("latin-1")
+def _keys_of(headers: Headers) -> list[bytes]:
+    """As Anthropic's, OpenAI's and browsers' requests have it (there as the password). Of two one may be another
+    program's: clients send what keys they have, proxies add one of their own."""
+    found = [own.encode("latin-1")] if (own := headers.get("x-api-key")) is not None else []
     scheme, _, value = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":
-        return value.strip().encode("latin-1")
-    if scheme.lower() == "basic":
-        try:
-            return base64.b64decode(value, validate=True).partition(b":")[2]
-        except (binascii.Error, ValueError):
-            return None
-    return None
+        found.append(value.strip().encode("latin-1"))
+    elif scheme.lower() == "basic":
+        with suppress(binascii.Error, ValueError):
+            found.append(base64.b64decode(value, validate=True).partition(b":")[2])
+    return found
 
 
 def _name_of(host: str) -> str | None:

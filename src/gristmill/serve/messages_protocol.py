@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from itertools import groupby
 from typing import Annotated, Any, Final, Literal
 
@@ -18,7 +19,9 @@ from gristmill.serve.wire import take_neutral, validate
 
 
 class Turn(Strict):
-    role: Literal["user", "assistant"]
+    """system: what counts from there on, as Claude Code tells it."""
+
+    role: Literal["user", "assistant", "system"]
     content: str | list[dict[str, Any]]
 
 
@@ -31,6 +34,12 @@ class CacheControl(Strict):
 
     type: Literal["ephemeral"]
     ttl: Literal["5m", "1h"] | None = None
+
+
+class Diagnostics(Strict):
+    """A hint, by which answers may say why the cache had no more of the prompt; here they do not."""
+
+    previous_message_id: Label | None = None
 
 
 class Edit(Strict):
@@ -97,6 +106,7 @@ class MessagesRequest(CountRequest):
     stop_sequences: list[str] | None = None
     stream: bool = False
     metadata: Metadata | None = None
+    diagnostics: Diagnostics | None = None
 
     @property
     def tells_thoughts(self) -> bool:
@@ -107,6 +117,7 @@ REFUSED: Final[dict[str, tuple[Any, ...]]] = {
     "container": (),
     "mcp_servers": ([],),
     "service_tier": ("auto", "standard_only"),
+    "speed": ("standard",),
 }
 """Fields of the API that are not there, with the values that ask for nothing."""
 
@@ -140,25 +151,37 @@ def as_chat(request: CountRequest, texts: Texts) -> tuple[ChatRequest, dict[str,
         for i in range(len(request.tools or ()))
         for chat, own in (("", ""), (".parameters", ".input_schema"))
     }
-    if request.system is not None:
-        system = _blocks(request.system, "system", {"text"})
-        messages.append({"role": "system", "content": "\n".join(block["text"] for block in system)})
+    is_begun = request.messages[-1].role == "assistant"
+    in_place = texts.shows_later_system and not (is_begun and texts.kind is Kind.HARMONY)  # whose template is used then
+    first = [_text(request.system, "system")] if request.system is not None else []
+    if not in_place:
+        later = [(i, turn) for i, turn in enumerate(request.messages) if turn.role == "system"]
+        first += [_text(turn.content, f"messages[{i}].content") for i, turn in later]
+    if first:
+        messages.append({"role": "system", "content": "\n".join(first)})
+        names["messages[0]"] = "system"
     for i, turn in enumerate(request.messages):
         where, n_before = f"messages[{i}].content", len(messages)
         if turn.role == "user":
-            messages += _user(_blocks(turn.content, where, {"text", "tool_result"}), where)
-        else:
+            for message, block in _user(_blocks(turn.content, where, {"text", "tool_result"}), where):
+                names[f"messages[{len(messages)}].tool_call_id"] = f"{block}.tool_use_id"
+                messages.append(message)
+        elif turn.role == "assistant":
             blocks = _blocks(turn.content, where, {"text", "tool_use", "thinking"})
             messages.append(_assistant(blocks))
             calls = [f"{where}[{n}]" for n, block in enumerate(blocks) if block["type"] == "tool_use"]
-            names |= {f"messages[{n_before}].tool_calls[{n}].function": call for n, call in enumerate(calls)}
+            for n, call in enumerate(calls):
+                place = f"messages[{n_before}].tool_calls[{n}]"
+                names |= {place: call, f"{place}.function": call}
+        elif in_place:
+            messages.append({"role": "system", "content": _text(turn.content, where)})
         names |= {f"messages[{n}]": f"messages[{i}]" for n in range(n_before, len(messages))}
     fields: dict[str, Any] = {"messages": messages, **_tools(request), **_thinking(request.thinking, texts)}
     if (config := request.output_config) is not None:
         fields["reasoning_effort"] = _effort(config.effort, texts)
         if config.format is not None:
             fields["response_format"] = {"type": "json_schema", "json_schema": {"schema": config.format.schema_}}
-    if request.messages[-1].role == "assistant":  # an answer that was begun
+    if is_begun:
         fields |= {"add_generation_prompt": False, "continue_final_message": True}
     if isinstance(request, MessagesRequest):
         fields |= {"max_tokens": request.max_tokens, "stream": request.stream, "stop": request.stop_sequences or None}
@@ -186,19 +209,21 @@ def _blocks(content: Any, where: str, kinds: set[str]) -> list[dict[str, Any]]:
     return content
 
 
-def _user(blocks: list[dict[str, Any]], where: str) -> list[dict[str, Any]]:
-    """Results of calls are messages of their own."""
-    messages: list[dict[str, Any]] = []
+def _text(content: Any, where: str) -> str:
+    return "\n".join(block["text"] for block in _blocks(content, where, {"text"}))
+
+
+def _user(blocks: list[dict[str, Any]], where: str) -> Iterator[tuple[dict[str, Any], str]]:
+    """Messages, each with where it is. Results of calls are messages of their own."""
     for is_text, group in groupby(enumerate(blocks), lambda each: each[1]["type"] == "text"):
         if is_text:
-            messages.append({"role": "user", "content": "\n".join(block["text"] for _, block in group)})
+            yield {"role": "user", "content": "\n".join(block["text"] for _, block in group)}, where
         else:
-            messages += [_result(block, f"{where}[{i}].content") for i, block in group]
-    return messages
+            yield from ((_result(block, f"{where}[{i}]"), f"{where}[{i}]") for i, block in group)
 
 
 def _result(block: dict[str, Any], where: str) -> dict[str, Any]:
-    text = "\n".join(part["text"] for part in _blocks(block.get("content", ""), where, {"text"}))
+    text = _text(block.get("content", ""), f"{where}.content")
     text = f"Error: {text}" if block.get("is_error") is True else text
     return {"role": "tool", "tool_call_id": block["tool_use_id"], "content": text}
 

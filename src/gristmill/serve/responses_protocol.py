@@ -35,6 +35,8 @@ class ResponsesStreamOptions(Strict):
 
 
 class ResponsesRequest(Strict):
+    """client_metadata: labels, as Codex sends them."""
+
     model: Annotated[str, Field(max_length=512)] | None = None
     input: str | list[dict[str, Any]]
     instructions: str | None = None
@@ -49,6 +51,7 @@ class ResponsesRequest(Strict):
     reasoning: Reasoning | None = None
     text: Text | None = None
     metadata: dict[str, Label] | None = None
+    client_metadata: dict[str, str] | None = None
     user: Label | None = None
     safety_identifier: Label | None = None
     prompt_cache_key: Label | None = None
@@ -92,9 +95,11 @@ def as_chat(request: ResponsesRequest) -> tuple[ChatRequest, dict[str, str]]:
     names = _NAMES | {f"tools[{i}].function": f"tools[{i}]" for i in range(len(request.tools or ()))}
     if request.instructions is not None:
         messages.append({"role": "system", "content": request.instructions})
+        names["messages[0]"] = "instructions"
     items = [{"role": "user", "content": request.input}] if isinstance(request.input, str) else request.input
     for i, item in enumerate(items):
         names |= _add(messages, item, f"input[{i}]")
+        names.setdefault(f"messages[{len(messages) - 1}]", f"input[{i}]")
     if not messages:
         raise refuse("input", "is an empty list; give text, or at least one item")
     for message in messages:
@@ -153,7 +158,7 @@ def _add(messages: list[dict[str, Any]], item: dict[str, Any], where: str) -> di
             place = f"messages[{len(messages) - 1}].tool_calls[{len(calls)}]"
             calls.append(call)
             return {f"{place}.id": f"{where}.call_id", f"{place}.function": where}
-    return {f"messages[{len(messages) - 1}]": where}
+    return {}
 
 
 def _text(content: Any, where: str) -> str:
@@ -181,7 +186,11 @@ def _tools(tools: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
 
 
 def _format(form: TextFormat | None) -> dict[str, Any] | None:
-    if form is None or form.type == "text":
+    if form is None:
+        return None
+    if form.type != "json_schema" and form.schema_ is not None:
+        raise refuse("text.format.schema", "is for the type json_schema")
+    if form.type == "text":
         return None
     if form.type == "json_object":
         return {"type": "json_object"}

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from gristmill.dialogue.format import ChatFormat, ChatPrompt
 from gristmill.dialogue.grammar import faulty_tool
@@ -17,7 +17,7 @@ from gristmill.dialogue.harmony_render import ResponseFormat, render
 from gristmill.dialogue.reader import DialogueReader
 from gristmill.dialogue.tools import read_tool_choice, read_tools
 from gristmill.dialogue.types import ChoiceMode, Kind, Tool
-from gristmill.serve.chat_protocol import ChatRequest, Conversation, Message
+from gristmill.serve.chat_protocol import ChatRequest, Conversation, Message, Role
 from gristmill.serve.errors import ApiError, refuse, too_long, unsupported
 from gristmill.serve.model import Model
 from gristmill.tokenizer.chat import ChatTemplate, Parts
@@ -28,7 +28,10 @@ T = TypeVar("T")
 
 
 class Texts:
-    """The vocabulary and the chat template of a model. Raises MissingTokenizerError for a model without the first."""
+    """The vocabulary and the chat template of a model. Raises MissingTokenizerError for a model without the first.
+
+    shows_later_system  whether system messages may come anywhere in a conversation, and are read where they stand
+    """
 
     def __init__(self, model: Model) -> None:
         self.tokenizer: Tokenizer = model.tokenizer
@@ -43,6 +46,7 @@ class Texts:
         tokenizer = self.tokenizer
         self._most_bytes = max((len(tokenizer.token_bytes(i)) for i in range(tokenizer.vocab_size)), default=1)
         self._threads = ThreadPoolExecutor(2, "gristmill text")
+        self.shows_later_system = self._shows_later_system()
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -84,6 +88,16 @@ class Texts:
             return self.prompt(first).thinks
         except (ApiError, ValueError):
             return False
+
+    def _shows_later_system(self) -> bool:
+        """Some templates refuse a system message after a user's, in others it takes the place of the first."""
+        said = [f"mill {role} {i}" for i, role in enumerate(_TOLD_LATER)]
+        messages = [Message(role=role, content=text) for role, text in zip(_TOLD_LATER, said, strict=True)]
+        try:
+            prompt = self.tokenizer.decode(self.prompt(Conversation(messages=messages)).ids)
+        except (ApiError, ValueError):
+            return False
+        return re.search(".*".join(said), prompt, re.DOTALL) is not None
 
     def reader(self, prompt: ChatPrompt, stop: Sequence[str], min_tokens: int, *, constrained: bool) -> DialogueReader:
         return self._format.reader(prompt, stop, min_tokens, constrained=constrained)
@@ -149,6 +163,7 @@ class Texts:
             )
 
 
+_TOLD_LATER: Final[tuple[Role, ...]] = ("system", "user", "system", "user")
 _TOOL_FIELDS = frozenset({"name", "description", "parameters", "strict"})
 
 

@@ -115,7 +115,7 @@ async def read_body(request: Request, own: Collection[str]) -> dict[str, Any]:
 def parse(data: bytes) -> dict[str, Any]:
     """A JSON object: finite numbers, no lone surrogates, not too deep, no object of too many names."""
     try:
-        value = json.loads(data.decode(), parse_constant=_no_constant, parse_float=_finite)
+        value = json.loads(data.decode("utf-8-sig"), parse_constant=_no_constant, parse_float=_finite)
     except UnicodeDecodeError as error:
         raise ApiError(
             400, f"the body is not UTF-8: {error.reason} at byte {error.start}", code="invalid_json"
