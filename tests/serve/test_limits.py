@@ -315,6 +315,7 @@ def test_names_that_are_allowed_are_the_servers_own(llm: LLM) -> None:
             assert server.http.get("/v1/models", headers={"Host": host}).status_code == 200, host
         for host in ("evil.example", "a.mill.example", "[fd00::2]", "192.168.0.8", "*"):
             assert server.http.get("/v1/models", headers={"Host": host}).status_code == 403, host
+            assert server.http.get("/health", headers={"Host": host}).status_code == 200, host  # as a pod's probe asks
     with serving(llm, Settings(access=Access(allowed_hosts=("*",)))) as server:
         assert server.http.get("/v1/models", headers={"Host": "any.example"}).status_code == 200
     for name in ("", "https://mill.example", "mill.example:80", "mill.example/v1", "fd00::1", "[::1"):

@@ -29,8 +29,8 @@ _ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.\-]*://[^\s/?#@A-Z]+")
 @dataclass(frozen=True, slots=True)
 class Access:
     """api_keys       one of them has to be shown, where there are any, for all but /health
-    check_host     only names of this machine's own, and `allowed_hosts`, are answered to: a page from elsewhere may
-                   have pointed its name here
+    check_host     only names of this machine's own, and `allowed_hosts`, are answered to, but for /health, which probes
+                   ask by any address: a page from elsewhere may have pointed its name here
     cors_origins   pages from there may ask; '*': from anywhere; 'null': from files
     allowed_hosts  other names than this machine's own that requests may call the server; '*': any
     ValueError, which names the option, for a key that nobody has to know and for what is no name or no origin.
@@ -76,16 +76,16 @@ class Guard:
             headers = Headers(scope=scope)
             if sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEADER_BYTES:
                 raise ApiError(431, f"the headers have more than {MAX_HEADER_BYTES} bytes", code="headers_too_large")
-            self._check_place(headers)
+            self._check_place(scope, headers)
             self._check_key(scope, headers)
         except ApiError as error:
             await error_response(error, scope["path"])(scope, receive, send)
             return
         await self._app(scope, receive, send)
 
-    def _check_place(self, headers: Headers) -> None:
+    def _check_place(self, scope: Scope, headers: Headers) -> None:
         host, origin = headers.get("host", ""), headers.get("origin")
-        if self._access.check_host and not self._is_own(_name_of(host)):
+        if self._access.check_host and scope["path"] not in _OPEN and not self._is_own(_name_of(host)):
             told = f"Host: {host!r:.80} is not this server's name; start it with --allowed-host NAME to make it one"
             raise ApiError(403, told, code="forbidden_host")
         allowed = self._access.cors_origins
