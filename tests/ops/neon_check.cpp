@@ -133,15 +133,15 @@ static bool check_attention(const Kernels& neon, const Kernels& portable, int n_
   portable.to_half(kept.data(), int(kept.size()), cache.data());
   KvLayer kv{reinterpret_cast<uint8_t*>(cache.data()), 0, 2 * block, KvType::F16, 1, head_dim, v_dim};
   std::vector<int32_t> blocks = {5, 0, 7, 2, 1, 3, 6, 4};
-  std::vector<float> results[2], scratch(kv.scratch_floats());
+  std::vector<float> results[2], scratch(kv.scratch_floats()), laid(q.size());
   int which = 0;
   for (const Kernels* kernels : {&portable, &neon}) {
     std::vector<float> y(size_t(n_rows) * head_dim), states(size_t(n_rows) * width);
     std::vector<const float*> qs;
     std::vector<int> positions;
     for (int r = 0; r < n_rows; r++) qs.push_back(&q[size_t(r) * head_dim]), positions.push_back(n_keys - n_rows + r);
-    AttentionRows rows{qs.data(), positions.data(), n_rows, 0, 1, 40, blocks.data(), 0.2f};
-    kernels->attention_queries(kv, rows, scratch.data());
+    AttentionRows rows{qs.data(), positions.data(), n_rows, 0, 1, 40, blocks.data(), 0.2f, laid.data()};
+    kernels->attention_queries(kv, rows);
     kernels->attention_segment(kv, rows, 0, states.data(), nullptr, scratch.data());
     for (int r = 0; r < n_rows; r++) {
       std::vector<float> total(width);
