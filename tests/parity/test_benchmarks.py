@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
@@ -202,13 +203,19 @@ def test_roofline_draws(measured: Path) -> None:
     assert not (measured / "b.png").exists()
 
 
-def test_roofline_points(measured: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = importlib.util.spec_from_file_location("roofline", BENCHMARKS / "roofline.py")
+def module(name: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A script, imported."""
+    spec = importlib.util.spec_from_file_location(name, BENCHMARKS / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
-    roofline = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "roofline", roofline)
-    spec.loader.exec_module(roofline)
+    made = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, name, made)
+    spec.loader.exec_module(made)
+    return made
+
+
+def test_roofline_points(measured: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    roofline = module("roofline", monkeypatch)
     assert roofline.read_limits(measured / "machine.json", None) == roofline.Limits(
         2, 50.0, {"f32": 200.0, "int8": 900.0}
     )
@@ -218,15 +225,9 @@ def test_roofline_points(measured: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     ]
 
 
-def test_goals_are_drawn(tmp_path: Path) -> None:
+def test_goals_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib", reason="the picture needs matplotlib")
-    spec = importlib.util.spec_from_file_location("goals", BENCHMARKS / "goals.py")
-    assert spec is not None
-    assert spec.loader is not None
-    goals = importlib.util.module_from_spec(spec)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, "goals", goals)
-        spec.loader.exec_module(goals)
+    goals = module("goals", monkeypatch)
     rows = [
         {"measure": "generate tok/s", "better": 1.2, "share": 0.96},
         {"measure": "load s", "better": 3.0, "share": None},

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from gristmill.serve.model import Model
     from gristmill.serve.server import Listen
 
-_CONNECTIONS = 1024
 _OTHER_CONNECTIONS = 64
 _OTHER_FILES = 256
 
@@ -104,11 +103,12 @@ def serve(
         from gristmill.serve.engine_wire import EngineOptions
         from gristmill.serve.guard import Access
         from gristmill.serve.model import TextAlone
-        from gristmill.serve.server import Listen
+        from gristmill.serve.server import USUAL_CONNECTIONS, Listen
         from gristmill.serve.sockets import bound, free_port
     except ModuleNotFoundError as error:
         raise click.ClickException(f"{error.name} is missing: pip install 'gristmill[serve]'") from None
-    n_connections = _connections(slots + max_queue)
+    # All answers that may be open have room, and who asks something else.
+    n_connections = _connections(max(USUAL_CONNECTIONS, slots + max_queue + _OTHER_CONNECTIONS))
     listen = Listen(host, port or free_port(), uds, drain_timeout, max_connections=n_connections)
     keys = (*api_key, *_read_keys(api_key_file))
     if not listen.is_loopback and not keys and not insecure:
@@ -187,10 +187,9 @@ def _run(
         raise click.ClickException(server.failure)
 
 
-def _connections(n_answers: int) -> int:
-    """Room for all answers that may be open and for who asks something else, as far as the system lets us."""
-    wanted = max(_CONNECTIONS, n_answers + _OTHER_CONNECTIONS)
-    return min(wanted, max(_OTHER_CONNECTIONS, allow_open_files(wanted + _OTHER_FILES) - _OTHER_FILES))
+def _connections(n: int) -> int:
+    """As many of n as the system lets us have."""
+    return min(n, max(_OTHER_CONNECTIONS, allow_open_files(n + _OTHER_FILES) - _OTHER_FILES))
 
 
 def _read_keys(path: str | None) -> list[str]:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from types import FrameType
+from typing import Final
 
 import uvicorn
 from fastapi import FastAPI
@@ -17,6 +18,8 @@ from gristmill.serve.errors import shutting_down
 from gristmill.serve.guard import MAX_HEADER_BYTES, is_loopback
 from gristmill.serve.host import Host
 from gristmill.serve.slow_clients import REQUEST_S, STALL_S, SlowClients
+
+USUAL_CONNECTIONS: Final = 1024
 
 _GRACE_S = 1
 _MORE_CONNECTIONS = 64
@@ -39,7 +42,7 @@ class Listen:
     drain_s: float = 30.0
     request_s: float = REQUEST_S
     stall_s: float = STALL_S
-    max_connections: int = 1024
+    max_connections: int = USUAL_CONNECTIONS
 
     @property
     def is_loopback(self) -> bool:
