@@ -65,7 +65,7 @@ GRISTMILL_INLINE void ask_beyond(const uint8_t* at, ptrdiff_t away) {
   if (kStreamsWait == Wait::First)
 #pragma GCC unroll 16
     for (int i = 0; i < Bytes; i += 64) __builtin_prefetch(at + away + i, 0, 0);
-  else if (kStreamsWait == Wait::Second)
+  else
 #pragma GCC unroll 16
     for (int i = 0; i < Bytes; i += 64) __builtin_prefetch(at + away + i, 0, 2);
 }

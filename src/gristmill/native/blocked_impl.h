@@ -274,13 +274,25 @@ GRISTMILL_INLINE void dot_step_short(const uint8_t* q, int stride, const A& a, I
   one(Index<4>()), one(Index<5>()), one(Index<6>()), one(Index<7>());
 }
 
+// Bytes that one column meets where streams wait nowhere, asked for into the second-level cache some after each set. (Two
+// columns, and all that is taken apart, lose by it.)
+template <class T>
+struct IntoSecond : T {};
+constexpr int64_t kFromMemory = 1 << 19;  // numbers of a matrix; smaller ones may well be in the caches, and lose by it
+template <class T>
+constexpr bool kIntoSecond = false;
+template <class T>
+constexpr bool kIntoSecond<IntoSecond<T>> = true;
+
 // Asks for the I-th eighth of the lines of a group's step that lie so far beyond the one at q as a stream is asked for.
 template <class T, int C, int I>
 GRISTMILL_INLINE void ask_for_eighth(const uint8_t* q) {
   constexpr int kLines = int(T::kQuantBytes + T::kScaleBytes) * kGroup / 64, kFirst = I * kLines / 8;
+  constexpr int kBytes = ((I + 1) * kLines / 8 - kFirst) * 64;
+  if constexpr (kIntoSecond<T>) return ask_for<kBytes, 2>(q + kFirst * 64, kAheadIntoSecond);
   const int as_it_lies = C == 1 ? kAheadInRegister : kAheadAsItLies;
   const int ahead = T::kQuantBytes == 512 && T::kPart == 0 ? as_it_lies : kAheadOfStream;
-  ask_for<((I + 1) * kLines / 8 - kFirst) * 64, 0>(q + kFirst * 64, ahead);
+  ask_for<kBytes, 0>(q + kFirst * 64, ahead);
 }
 
 // The sets of one step, every second one to `even`. ask: after each it asks for an eighth of the stream.
@@ -553,10 +565,11 @@ struct BlockedVisit {
     F acc[P][C];
     if (begin) partial.get<P, C>(first, column, acc);
     else clear<P, C>(acc);
-    const bool asks_in_steps = kAskInSteps<P, C> && kStreamsWait == Wait::First && !ahead.asks();
+    const bool asks_in_steps = kIntoSecond<T> || (kAskInSteps<P, C> && kStreamsWait == Wait::First && !ahead.asks());
     // Asks for so much of the stream, some KiB beyond p.
     auto ask_beyond = [&](const uint8_t* p, auto bytes) __attribute__((always_inline)) {
       constexpr int kAhead = T::kQuantBytes == 512 ? kAheadAsItLies : kAheadTakenApart;
+      if constexpr (kIntoSecond<T>) return ask_for<bytes, 2>(p, kAheadIntoSecond);
       if (kStreamsWait == Wait::Second || (kNear<T, C> && kStreamsWait == Wait::First)) ask_for_stream<bytes, kAhead>(p);
       else if (T::kAsk && (C > 2 || kStreamsWait != Wait::Nowhere)) ask_for<bytes, 2>(p, kAheadUnpacked);
     };
@@ -832,6 +845,12 @@ void blocked_group(const Matrix& w, const uint8_t* group, int panel, const Colum
       }
       if (many) {
         visit_group<T, kManyTile>(w, q, width, panel, b, end, columns, partial, ahead);
+        continue;
+      }
+    }
+    if constexpr (kVectorBytes == 64 && T::kQuantBytes == 512 && !T::kWhole) {
+      if (far && columns.n == 1 && width == kGroup && int64_t(w.rows) * w.cols >= kFromMemory) {
+        BlockedVisit<IntoSecond<T>, kGroup>{w, q, width, panel, b, end, columns, partial, ahead}.template tile<kGroup, 1>(0, 0);
         continue;
       }
     }

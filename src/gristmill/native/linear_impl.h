@@ -19,7 +19,7 @@ const Wait kStreamsWait = streams_wait();
 // second-level cache, the less there is to do with them, the later they are best asked for. kAheadUnpacked: into that cache,
 // where streams wait nowhere with more than two columns alone.
 constexpr int kAheadOfStream = 6144, kAheadShortened = 2560, kAheadAsItLies = 3072, kAheadTakenApart = 4096,
-              kAheadUnpacked = 8192;
+              kAheadUnpacked = 8192, kAheadIntoSecond = 2560;
 
 // kAheadAsItLies as a number that gcc does not know, and so keeps in a register. Written into each of one column's requests it
 // costs 5 % of the speed, for what reason is not known; two columns gain 4 by it.

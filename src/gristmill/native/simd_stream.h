@@ -20,6 +20,7 @@ inline void fetch(const uint8_t* p) {
 
 // Where what is read once, and asked for some KiB before, had best wait. Past the larger caches (non-temporal) into the
 // first-level one, if it has 48 KiB: 32 are not enough. Intel's cores then fetch half as fast; there the second-level cache.
+// Elsewhere most streams are not asked for, as the processor foresees them at least as well.
 enum class Wait { Nowhere, First, Second };
 
 inline Wait streams_wait() {
