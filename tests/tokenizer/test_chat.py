@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from datetime import datetime
@@ -594,6 +595,18 @@ def test_templates_of_a_folder(tmp_path: Path) -> None:
         load_chat_template(checkpoint(), small_tokenizer(), file=tmp_path / "mine.jinja")
     with pytest.raises(TemplateError, match="no such file"):
         load_chat_template(checkpoint(), small_tokenizer(), file=tmp_path / "absent.jinja")
+    with pytest.raises(TemplateError, match="Is a directory"):
+        load_chat_template(checkpoint(), small_tokenizer(), file=tmp_path)
+
+
+def test_a_template_may_be_a_pipe() -> None:
+    reads, writes = os.pipe()
+    os.write(writes, b"piped")
+    os.close(writes)
+    try:
+        assert load_chat_template(checkpoint(), small_tokenizer(), file=Path(f"/dev/fd/{reads}")).source == "piped"
+    finally:
+        os.close(reads)
 
 
 def test_openai_requests_are_understood() -> None:

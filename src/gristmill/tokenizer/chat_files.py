@@ -106,9 +106,13 @@ def _settled(found: dict[str, str]) -> dict[str, str]:
 
 
 def _read_file(path: Path) -> str:
-    if not path.is_file():
-        raise TemplateError(f"{path}: no such file; a chat template is a Jinja2 file")
-    data = path.read_bytes()[: _MAX_FILE_BYTES + 1]
+    try:
+        with path.open("rb") as file:  # which may be a pipe
+            data = file.read(_MAX_FILE_BYTES + 1)
+    except FileNotFoundError:
+        raise TemplateError(f"{path}: no such file; a chat template is a Jinja2 file") from None
+    except OSError as error:
+        raise TemplateError(f"{path}: {error.strerror}; a chat template is a Jinja2 file") from None
     if len(data) > _MAX_FILE_BYTES:
         raise TemplateError(f"{path}: has more than {_MAX_FILE_BYTES} bytes; this is no chat template")
     try:
