@@ -68,21 +68,20 @@ def _goals() -> Iterable[Goal]:
 
 
 def read_bars(paths: Iterable[Path]) -> list[Bar]:
-    """In the goals' order. ValueError for another file than a comparison writes, and where none has a goal's figure."""
-    found = {}
+    """In the goals' order. ValueError for a file that no comparison writes, and for one without a goal's figure."""
+    goals = list(_goals())
+    found: dict[Goal, Bar] = {}
     for path in paths:
-        for file, measure, row in _rows(path):
-            share = row.get("share")
-            found[f"-{file}", measure] = row["better"], row["better"] / share if share else None
-    bars = [
-        Bar(goal, *figures)
-        for goal in _goals()
-        for (file, measure), figures in found.items()
-        if file.endswith(goal.file) and measure == goal.measure
-    ]
-    if not bars:
-        raise ValueError("no file has a figure that is a goal")
-    return bars
+        rows, some = list(_rows(path)), False
+        for goal in goals:
+            for file, measure, row in rows:
+                if f"-{file}".endswith(goal.file) and measure == goal.measure:
+                    share, some = row.get("share"), True
+                    found[goal] = Bar(goal, row["better"], row["better"] / share if share else None)
+        if not some:
+            ends = ", ".join(sorted({goal.file.lstrip("-") for goal in goals}))
+            raise ValueError(f"{path}: has no figure of a goal; its model's name has to end with one of {ends}")
+    return [found[goal] for goal in goals if goal in found]
 
 
 def _rows(path: Path) -> Iterable[tuple[str, str, dict[str, Any]]]:

@@ -249,6 +249,9 @@ def test_goals_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(subprocess.CalledProcessError) as failed:
         run("goals.py", path, "-o", tmp_path / "b.png")
     assert "f16.json: not what a comparison prints with --json" in failed.value.stderr
+    path.write_text(json.dumps({"model": "Qwen3-Q5_K.gguf", "rows": rows}))
+    with pytest.raises(ValueError, match=r"f16\.json: has no figure of a goal; its model's name has to end with"):
+        goals.read_bars([other, path])
 
 
 def test_what_the_server_costs_is_measured_with_a_vocabulary_alone() -> None:
