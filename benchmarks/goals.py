@@ -72,15 +72,17 @@ def read_bars(paths: Iterable[Path]) -> list[Bar]:
     goals = list(_goals())
     found: dict[Goal, Bar] = {}
     for path in paths:
-        rows, some = list(_rows(path)), False
-        for goal in goals:
-            for file, measure, row in rows:
-                if f"-{file}".endswith(goal.file) and measure == goal.measure:
-                    share, some = row.get("share"), True
-                    found[goal] = Bar(goal, row["better"], row["better"] / share if share else None)
-        if not some:
+        rows = list(_rows(path))
+        in_file = {
+            goal: Bar(goal, row["better"], row["better"] / row["share"] if row.get("share") else None)
+            for goal in goals
+            for file, measure, row in rows
+            if f"-{file}".endswith(goal.file) and measure == goal.measure
+        }
+        if not in_file:
             ends = ", ".join(sorted({goal.file.lstrip("-") for goal in goals}))
             raise ValueError(f"{path}: has no figure of a goal; its model's name has to end with one of {ends}")
+        found |= in_file
     return [found[goal] for goal in goals if goal in found]
 
 
