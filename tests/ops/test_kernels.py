@@ -178,6 +178,16 @@ def test_a_row_s_bits_do_not_depend_on_its_neighbours(cpu: CpuOps, qtype: QType,
             np.testing.assert_array_equal(together[-3:].view(np.uint32), few.view(np.uint32))
 
 
+@pytest.mark.parametrize("qtype", [QType.Q8_0, QType.INT8_ROWS, QType.Q8_GROUPS], ids=lambda q: q.label)
+@pytest.mark.parametrize("cols", [576, 768])
+def test_a_row_of_a_large_matrix_has_the_same_bits_alone(cpu: CpuOps, qtype: QType, cols: int) -> None:
+    """Of so many bytes one column's kernel asks ahead for what it reads, where the processor gains by it."""
+    x = np.random.default_rng(0).normal(size=(3, cols)).astype(np.float32)
+    weight = cpu.put([random_weight(qtype, (1100, cols), 0)])
+    alone = np.concatenate([cpu.linear(x[i : i + 1], weight) for i in range(3)])
+    np.testing.assert_array_equal(cpu.linear(x, weight).view(np.uint32), alone.view(np.uint32))
+
+
 @pytest.mark.parametrize("qtype", SCALES, ids=lambda q: q.label)
 @pytest.mark.parametrize("n_rows", [1, 3, 5, 16, 17, 40])
 def test_scales_of_any_sign_and_size(cpu: CpuOps, qtype: QType, n_rows: int) -> None:
