@@ -28,7 +28,8 @@ endif()
 
 nanobind_add_module(_kernels NB_STATIC ${KERNEL_SOURCES}
   ${NATIVE}/bindings.cpp ${NATIVE}/ops.cpp ${NATIVE}/attention.cpp ${NATIVE}/arena.cpp ${NATIVE}/pack.cpp ${NATIVE}/lay.cpp
-  ${NATIVE}/dequantize.cpp ${NATIVE}/grids.cpp ${NATIVE}/quantize.cpp ${NATIVE}/quantize_bindings.cpp ${NATIVE}/sample.cpp ${NATIVE}/threads.cpp ${NATIVE}/machine.cpp)
+  ${NATIVE}/unpack.cpp ${NATIVE}/dequantize.cpp ${NATIVE}/grids.cpp ${NATIVE}/quantize.cpp ${NATIVE}/quantize_bindings.cpp
+  ${NATIVE}/sample.cpp ${NATIVE}/threads.cpp ${NATIVE}/machine.cpp)
 # Contraction would let the compiler fuse multiplications and additions differently from one kernel to the next.
 target_compile_options(_kernels PRIVATE $<IF:$<BOOL:${GRISTMILL_SANITIZE}>,-O1,-O3> -ffp-contract=off)
 target_link_libraries(_kernels PRIVATE Threads::Threads)

@@ -41,7 +41,7 @@
 // A set is 16 rows x 4 columns of bytes (value + Matrix::zero); nibbles are 4 sets of bytes with set j in the low and set
 // j + 4 in the high half; bits, also fifth and third ones, are a set of bytes whose bit j is that of set j; upper and lower
 // bits a set of bytes with two bits of each, the first set's lowest. All lies in the order in which a kernel for one sequence
-// reads it (blocked_impl.h: set_at). Before every eighth step of the types from Q2_K on stand the scales of scales of each
+// reads it (blocked_steps_impl.h: set_at). Before every eighth step of the types from Q2_K on stand the scales of scales of each
 // panel: 16 half d, of Q2_K also 16 half dmin; of NVFP4 16 float d; of Q1_0 and Q2_0 the scales themselves, 16 half for every
 // four of those steps, or two, and of Q8G 16 float for every two. Eight steps of Q4_K and Q5_K have four sets of 16 rows x 4
 // bytes for each panel: the scales of steps 0, 2, 1 and 3, those of 4, 6, 5 and 7, and the minima of 0 .. 3 and of 4 .. 7, which

@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "half.h"
+#include "unpack.h"
 
 namespace gristmill {
 

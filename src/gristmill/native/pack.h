@@ -1,4 +1,4 @@
-// Re-lays weights for the kernels (see matrix.h) and reads single rows back.
+// Re-lays weights for the kernels (see matrix.h).
 #pragma once
 #include <memory>
 #include <stdexcept>
@@ -98,8 +98,5 @@ class PanelReader {
   int index_, next_;
   std::unique_ptr<Near> near_;  // of those that are not packed
 };
-
-// out[cols] = row `row` of matrix `matrix`, as float32.
-void unpack_row(const Matrix& w, int matrix, int row, float* out);
 
 }  // namespace gristmill
