@@ -1,4 +1,5 @@
-// y = x W^T for weights in blocks of 32 with activations in int8: how tiles pass over a group, and stretches of it over tiles.
+// y = x W^T for weights in blocks of 32 with activations in int8: tiles of these pass over a group, a stretch of its steps at a
+// time.
 #pragma once
 #include <algorithm>
 
