@@ -22,6 +22,7 @@ from gristmill.engine.guide_moves import (
     check_n_properties,
     token_parts,
 )
+from gristmill.engine.guide_patterns import UnwritableError, make_writable
 from gristmill.types import StructuredOutputsParams
 
 MAX_SCHEMA_BYTES: Final = 256 << 10
@@ -64,7 +65,7 @@ class GuideError(ValueError):
 def _naming(field: str) -> Iterator[None]:
     try:
         yield
-    except TooWideError as error:
+    except (TooWideError, UnwritableError) as error:
         raise GuideError(field, str(error)) from None
 
 
@@ -177,8 +178,8 @@ def _refuse_constant(name: str) -> None:
 
 
 def check_schema(field: str, schema: object) -> None:
-    """Refuse what the compiler would get wrong or not survive; in place, tighten inexact bounds and drop what says
-    nothing.
+    """Refuse what the compiler would get wrong or not survive; in place, tighten inexact bounds, drop what says
+    nothing, and write patterns as the compiler understands them.
 
     Every object in the document is looked at, wherever it stands, since a reference may lead anywhere.
     """
@@ -208,8 +209,10 @@ def check_schema(field: str, schema: object) -> None:
         raise GuideError(field, f"has {n_patterns} patternProperties; at most {MAX_PATTERN_PROPERTIES} are allowed")
     if (len(references) + 1) * deepest > MAX_SCHEMA_PATH:
         raise GuideError(field, f"has {len(references)} references and is nested {deepest} deep: simplify it")
+    reader = SchemaReader(schema, objects, renamed=renamed)
     with _naming(field):
-        check_moves(SchemaReader(schema, objects, renamed=renamed).read())
+        check_moves(reader.read())
+        make_writable(reader.schemas)
 
 
 def _drop_idle(schema: dict[str, Any]) -> None:

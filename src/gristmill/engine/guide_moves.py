@@ -165,6 +165,7 @@ class SchemaReader:
     def __init__(self, root: dict[str, Any], objects: Sequence[dict[str, Any]], *, renamed: bool) -> None:
         """objects: all in the document. renamed: references may mean others of them than pointers from the root do."""
         self._root = root
+        self.schemas: list[dict[str, Any]] = []  # those that have parts
         self._objects = objects
         self._renamed = renamed
         self._parts: dict[int, Part] = {}
@@ -190,6 +191,7 @@ class SchemaReader:
     def _part(self, node: dict[str, Any]) -> Part:
         if id(node) not in self._parts:
             self._parts[id(node)] = Part(self._own(node))
+            self.schemas.append(node)
             self._pending.append((node, self._parts[id(node)]))
         return self._parts[id(node)]
 
