@@ -268,6 +268,43 @@ def test_references_of_a_tools_schema_lead_into_it() -> None:
         assert accepts(tokenizer, grammar, f'{{"name": "f", "parameters": {text}}}') == keeps
 
 
+POINTING = {"$ref": "#/a"}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "good", "bad"),
+    [
+        ({"properties": {"r": {"const": POINTING}}}, POINTING, {"$ref": "#/properties/parameters/a"}),
+        ({"properties": {"r": {"enum": [POINTING]}}}, POINTING, {"$ref": "#/properties/parameters/a"}),
+        (
+            {"properties": {"r": {"$ref": "#x", "default": POINTING}}, "$defs": {"q": {"$anchor": "x", "enum": [1]}}},
+            1,
+            2,
+        ),
+        (
+            {
+                "properties": {"r": {"$ref": "#/properties/enum"}, "enum": {"$ref": "#/$defs/q"}},
+                "$defs": {"q": {"enum": [1]}},
+            },
+            1,
+            2,
+        ),
+        ({"properties": {"r": {"anyOf": [{"$ref": "#"}, {"const": 1}]}}}, {"r": 1}, {"r": 2}),
+    ],
+)
+def test_of_a_tools_schema_only_pointers_are_moved(parameters: dict[str, Any], good: Any, bad: Any) -> None:
+    """Neither data that looks like one, nor a reference to a name, which leads on wherever it stands."""
+    parameters = {"type": "object", "required": ["r"], "additionalProperties": False, **parameters}
+    tokenizer = Bytes(SPECIAL["llama"])
+    answer = StructuredOutputsParams(json={"type": "array"})
+    grammar = answer_grammar("llama", answer, [Tool("f", "", parameters)], special_tokens=tokenizer.special_ids)
+    validator = jsonschema.Draft202012Validator(parameters)
+    for value, keeps in ((good, True), (bad, False)):
+        assert validator.is_valid({"r": value}) == keeps
+        call = json.dumps({"name": "f", "parameters": {"r": value}})
+        assert accepts(tokenizer, grammar, call) == keeps, call
+
+
 def test_a_call_that_an_answer_turns_into_is_all_there_is() -> None:
     """A schema that lets keys beyond its own may be written like a call, twice over."""
     ids = Bytes(SPECIAL["llama"]).encode('{"name": "get_time", "parameters": {}, "parameters": 5, "x": [1]}')

@@ -11,6 +11,7 @@ from typing import Any
 
 from gristmill.dialogue import deepseek, harmony, llama, qwen, qwen3_coder, tagged
 from gristmill.dialogue.parameter_rules import parameter_rules
+from gristmill.dialogue.parameters import is_pointer, moved
 from gristmill.dialogue.types import AUTO, ChoiceMode, Kind, Thought, Tool, ToolChoice
 from gristmill.types import Frame, StructuredOutputsParams
 
@@ -232,22 +233,9 @@ def _schema(tool: Tool) -> dict[str, Any]:
 
 def _call_schema(tool: Tool) -> dict[str, Any]:
     """Of a whole call in Llama's words."""
-    parameters = _moved(_schema(tool), "#/properties/parameters")
+    parameters = moved(_schema(tool), lambda to: f"#/properties/parameters{to[1:]}" if is_pointer(to) else to)
     properties = {"name": {"const": tool.name}, "parameters": parameters}
     return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
-
-
-def _moved(schema: Any, where: str) -> Any:
-    """A schema that is now a part of another: its references begin there."""
-    if isinstance(schema, list):
-        return [_moved(item, where) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    reference = schema.get("$ref")
-    moved = {name: _moved(value, where) for name, value in schema.items()}
-    if isinstance(reference, str) and reference.startswith("#"):
-        moved["$ref"] = where + reference[1:]
-    return moved
 
 
 def _quote(text: str) -> str:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from gristmill.dialogue.parameters import (
+    DEFINITIONS,
     MOST_NESTED,
     NOTHING,
     is_of,
     is_text,
     json_of,
+    moved,
     objects_of,
     quote,
     target_of,
@@ -32,10 +34,7 @@ _MOST_CHARACTERS: Final = 64 << 10  # a grammar has no more
 _SAY_NOTHING: Final = frozenset(
     ["title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$schema", "$id", "$comment"]
 )
-_DEFINITIONS: Final = ("$defs", "definitions")
-_MAPS: Final = (*_DEFINITIONS, "properties", "patternProperties", "dependentSchemas")
-_DATA: Final = ("enum", "const", "default", "examples")
-_AT_THE_ROOT: Final = _SAY_NOTHING | {"type", "required", "$ref", *_DEFINITIONS}
+_AT_THE_ROOT: Final = _SAY_NOTHING | {"type", "required", "$ref", *DEFINITIONS}
 _OF_OBJECTS: Final = _AT_THE_ROOT | {"properties", "additionalProperties"}
 _OF_LENGTHS: Final = ("minLength", "maxLength")
 _OF_TEXTS: Final = _SAY_NOTHING | {"type", *_OF_LENGTHS}
@@ -251,40 +250,23 @@ class _Values:
         numbers: dict[int, int] = {}
         targets: list[Mapping[str, Any] | bool] = []
 
-        def number_of(reference: str) -> int:
-            """One a target, however it is spelled."""
+        def lead(reference: str) -> str:
+            """To a definition that is called by a number: one a target, however it is spelled."""
             target = target_of(reference, self._root)
             if not isinstance(target, Mapping | bool):
                 raise ValueError(f"{self._where}: its $ref {reference!r} leads to no schema")
             if id(target) not in numbers:
                 numbers[id(target)] = len(targets)
                 targets.append(target)
-            return numbers[id(target)]
+            return f"#/$defs/{numbers[id(target)]}"
 
-        document: dict[str, Any] = _moved(schema, number_of)
+        document: dict[str, Any] = moved(schema, lead)
         definitions: list[Any] = []
         while len(definitions) < len(targets):
-            definitions.append(_moved(targets[len(definitions)], number_of))
+            definitions.append(moved(targets[len(definitions)], lead))
         if definitions:
             document["$defs"] = {str(number): definition for number, definition in enumerate(definitions)}
         return document
-
-
-def _moved(schema: Any, number_of: Callable[[str], int]) -> Any:
-    """A schema whose references lead to definitions that are called by numbers."""
-    if isinstance(schema, list):
-        return [_moved(item, number_of) for item in schema]
-    if not isinstance(schema, Mapping):
-        return schema
-    moved: dict[str, Any] = {}
-    for key, value in schema.items():
-        if key == "$ref" and isinstance(value, str):
-            moved[key] = f"#/$defs/{number_of(value)}"
-        elif key in _MAPS and isinstance(value, Mapping):
-            moved[key] = {name: _moved(part, number_of) for name, part in value.items()}
-        else:
-            moved[key] = value if key in _DATA else _moved(value, number_of)
-    return moved
 
 
 def _list(schema: Mapping[str, Any], key: str, where: str) -> Sequence[Any]:

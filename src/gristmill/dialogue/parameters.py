@@ -6,7 +6,7 @@ import ast
 import json
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -15,6 +15,9 @@ from gristmill.dialogue.calls import without_halves
 _LONGEST_LITERAL: Final = 65536  # characters of what may be Python's notation and is no JSON
 MOST_NESTED: Final = 16  # schemas of a parameter in one another
 NOTHING: Final[Mapping[str, Any]] = {}  # a schema that allows any value
+DEFINITIONS: Final = ("$defs", "definitions")
+_MAPS: Final = (*DEFINITIONS, "properties", "patternProperties", "dependentSchemas")
+_DATA: Final = ("enum", "const", "default", "examples")
 _INDEX: Final = re.compile("[0-9]{1,9}")
 _NULL: Final = (None, "null")
 _SPELLED: Final = {"true": (True, "boolean"), "false": (False, "boolean"), "null": _NULL, "none": _NULL}
@@ -46,9 +49,31 @@ def schema_of(parameters: Mapping[str, Any] | None, name: str) -> Any:
     return next((other for other in others if isinstance(other, Mapping)), NOTHING)
 
 
+def is_pointer(reference: str) -> bool:
+    """Whether it leads from the root of its own document; another leads to a name or another document."""
+    return reference == "#" or reference.startswith("#/")
+
+
+def moved(schema: Any, lead: Callable[[str], str]) -> Any:
+    """A schema in another document, where `lead` says what each of its references is."""
+    if isinstance(schema, list):
+        return [moved(item, lead) for item in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    parts: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key == "$ref" and isinstance(value, str):
+            parts[key] = lead(value)
+        elif key in _MAPS and isinstance(value, Mapping):
+            parts[key] = {name: moved(part, lead) for name, part in value.items()}
+        else:
+            parts[key] = value if key in _DATA else moved(value, lead)
+    return parts
+
+
 def target_of(reference: Any, root: Mapping[str, Any] | None) -> Any:
     """What a pointer into `root` leads to; None where that is nothing."""
-    if not isinstance(reference, str) or (reference != "#" and not reference.startswith("#/")):
+    if not isinstance(reference, str) or not is_pointer(reference):
         return None
     found: Any = root
     for part in unquote(reference).split("/")[1:]:
