@@ -633,6 +633,7 @@ def test_mask_refuses_another_row(dtype_shape: tuple[Any, int], small: Case) -> 
         {"json": {"allOf": [{"anyOf": [{"type": "string", "minLength": i}, {"maxLength": i}]} for i in range(25)]}},
         {"json": {"allOf": [{"type": "integer", "multipleOf": p} for p in (9967, 9973)]}},
         {"json": {"patternProperties": {f"^(a|b)*a(a|b){{{i}}}$": {} for i in range(40)}}},
+        {"json": {"type": "string", "pattern": "(?" * 100_000}},
         {"grammar": "start: a" + "?" * 60_000},
     ],
 )

@@ -73,6 +73,7 @@ def _changed(schema: dict[str, Any]) -> dict[str, Any]:
 def writable(pattern: str) -> str:
     """ECMA-262's `pattern` in the compiler's words, which has nested classes and operations on them. Raises
     UnwritableError."""
+    name = f"pattern {pattern!r:.80}"
     atoms = _ATOM.findall(pattern)
     written: list[str] = []
     at = 0
@@ -82,17 +83,17 @@ def writable(pattern: str) -> str:
             try:
                 end = atoms.index("]", at)
             except ValueError:
-                raise UnwritableError(f"pattern {pattern!r:.80} has an unclosed class") from None
+                raise UnwritableError(f"{name} has an unclosed class") from None
             if atoms[at:end] in ([], ["^"]):
-                raise UnwritableError(f"pattern {pattern!r:.80} has [] or [^], which is read in two ways; write [\\]]")
+                raise UnwritableError(f"{name} has [] or [^], which is read in two ways; write [\\]]")
             written.append(_without_control(_class(atoms[at:end])))
             at = end + 1
         elif atom[:2] in (r"\p", r"\P"):
             written.append(_without_control(atom))
         elif atom == "(" and _VERBOSE.match("".join(atoms[at : at + 10])):
-            raise UnwritableError(f"pattern {pattern!r:.80} has the flag x, which JSON Schema lacks; leave it out")
+            raise UnwritableError(f"{name} has the flag x, which JSON Schema lacks; leave it out")
         else:
-            _check_text(f"pattern {pattern!r:.80}", _character(atom))
+            _check_text(name, _character(atom))
             written.append(atom)
     return "".join(written)
 
