@@ -590,6 +590,26 @@ def test_complete_arguments_are_json(text: str) -> None:
             assert isinstance(json.loads(arguments), dict)
 
 
+@settings(max_examples=300, deadline=None)
+@given(
+    st.sampled_from(sorted(IN_JSON)),
+    st.lists(
+        st.sampled_from(["\\ud83d", "\\uDE00", "\\u00e9", "\\\\", "\\n", "u", "d83d", "\x01", "é"]), max_size=6
+    ).map("".join),
+    st.booleans(),
+    st.integers(1, 9),
+)
+@example("qwen", "\\ud83d", False, 1)
+def test_halves_of_pairs_do_not_come_out(kind: str, text: str, as_key: bool, step: int) -> None:
+    """No text has them. What JSON's own reader finds, with U+FFFD in their place."""
+    written = f'{{"{text}": 1}}' if as_key else f'{{"a": ["{text}"]}}'
+    answer = IN_JSON[kind]("get_weather", written)
+    ((name, arguments),) = parse(kind, [answer[i : i + step] for i in range(0, len(answer), step)]).calls
+    expected = json.dumps(json.loads(written, strict=False), ensure_ascii=False)
+    assert name == "get_weather"
+    assert json.loads(arguments) == json.loads(expected.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+
+
 def test_tools_with_odd_names() -> None:
     tool = Tool("a.b-c_1")
     for kind in CALL:

@@ -6,8 +6,10 @@ import json
 from typing import Any
 
 import jsonschema
+import openai
 import pytest
 from openai import APIError, BadRequestError
+from pydantic import BaseModel
 from served import Running
 
 from gristmill import SamplingParams
@@ -108,6 +110,37 @@ def test_a_call_is_told_as_openai_tells_it(says) -> None:
         {"role": "tool", "tool_call_id": call.id, "content": "sunny"},
     ]
     assert server.openai.chat.completions.create(model="tiny", messages=follow_up, tools=[WEATHER])
+
+
+def test_an_answer_is_given_back_as_clients_have_it(says) -> None:
+    """OpenAI's add what they have read in it, LiteLLM what it does not know."""
+
+    class City(BaseModel):
+        city: str
+
+    server = says(f"<think>hm</think>I will look.\n{CALL}")
+    tool = openai.pydantic_function_tool(City, name="weather")
+    chats = server.openai.chat.completions
+    with chats.stream(**ASK, tools=[tool]) as stream:
+        streamed = stream.get_final_completion().choices[0].message
+    parsed = chats.parse(**ASK, tools=[tool]).choices[0].message
+    assert parsed.tool_calls[0].function.parsed_arguments == City(city="Rome")
+    proxied = {**chats.create(**ASK, tools=[tool]).choices[0].message.to_dict()}
+    proxied["provider_specific_fields"] = {"reasoning": proxied.pop("reasoning")}
+    prompts = []
+    for message in (parsed, parsed.model_dump(), streamed, proxied):
+        chats.create(model="tiny", messages=[*ASK["messages"], message], tools=[tool])
+        prompts.append(server.server.config.app.state.host.service.requests[-1].prompt_ids)
+    assert len(set(prompts)) == 1
+
+
+def test_thoughts_are_counted(says) -> None:
+    server = says("<think>hm</think>ok")
+    usage = server.openai.chat.completions.create(**ASK, n=2).usage
+    n_thought = usage.completion_tokens_details.reasoning_tokens
+    assert 0 < n_thought < usage.completion_tokens
+    chunks = server.openai.chat.completions.create(**ASK, n=2, stream=True, stream_options={"include_usage": True})
+    assert [*chunks][-1].usage == usage
 
 
 def test_a_call_in_a_stream_comes_in_pieces(says) -> None:

@@ -103,7 +103,13 @@ def test_offsets_go_on_from_token_to_token(running, echo: bool, stream: bool) ->
     tokens = [token for each in found for token in each.tokens]
     assert len(tokens) == 12 + (len(running.llm.tokenizer.encode("hello")) if echo else 0)
     offsets = [offset for each in found for offset in each.text_offset]
-    assert offsets == [sum(map(len, tokens[:i])) for i in range(len(tokens))]
+    text = "".join(choice.text for choice in choices)
+    written = [i for i, token in enumerate(tokens) if "\ufffd" not in token and not token.startswith("<")]
+    assert len(written) > 1
+    for i in written:
+        assert text.startswith(token := tokens[i].lstrip() if offsets[i] == 0 and echo else tokens[i], offsets[i]), (
+            token
+        )
     assert all(each.top_logprobs is None for each in found)  # none were asked for
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -80,6 +81,33 @@ def test_a_stream_builds_the_same_message(says, client: Callable[..., anthropic.
     assert message.stop_reason == "tool_use"
     assert message.usage.output_tokens > 0
     assert kinds.count("content_block_start") == kinds.count("content_block_stop") == 3
+
+
+def test_what_json_holds_and_python_does_not(says, client: Callable[..., anthropic.Anthropic]) -> None:
+    """Half a pair of surrogates, a number beyond all that are kept: an answer with these is told, and taken back."""
+    server = says(CALL.replace('"Rome"', '["\\ud83d", 1e999, -1e999]'))
+    asked: dict[str, Any] = {**ASK, "tools": [WEATHER]}
+    message = client(server).messages.create(**asked)
+    (call,) = message.content
+    assert call.input["city"] == ["\ufffd", sys.float_info.max, -sys.float_info.max]
+    with client(server).messages.stream(**asked) as stream:
+        (streamed,) = stream.get_final_message().content
+    assert streamed.input["city"][0] == "\ufffd"
+    result = {"role": "user", "content": [{**RESULT, "tool_use_id": call.id}]}
+    answer = {"role": "assistant", "content": message.content}
+    assert client(server).messages.create(**{**asked, "messages": [*ASK["messages"], answer, result]})
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_runner_of_tools_does_without_threads(says, client: Callable[..., anthropic.Anthropic], stream: bool) -> None:
+    @anthropic.beta_tool
+    def weather(city: str) -> str:
+        """Of a city."""
+        return city
+
+    tools = client(says("ok")).beta.messages
+    runner = tools.tool_runner(model="tiny", max_tokens=9, messages=ASK["messages"], tools=[weather], stream=stream)
+    assert runner.until_done().content[0].text == "ok"
 
 
 def test_what_stopped_it_is_told(says, client: Callable[..., anthropic.Anthropic]) -> None:

@@ -11,9 +11,9 @@ from dialogue.helpers import TOOLS, Bytes
 
 from gristmill.dialogue.parsers import make_parser
 from gristmill.dialogue.reader import DialogueReader
-from gristmill.dialogue.types import ContentDelta
+from gristmill.dialogue.types import ContentDelta, ReasoningDelta
 from gristmill.outputs import TextReader
-from gristmill.serve.shapes import chat_logprobs, completion_logprobs
+from gristmill.serve.shapes import Places, chat_logprobs, completion_logprobs
 from gristmill.serve.turn import ChatTurn, Reading, TextTurn, Usage, copies
 from gristmill.types import Finish, Request, SamplingParams, TokenEvent
 
@@ -102,6 +102,32 @@ def test_a_prompts_cached_tokens_count_once() -> None:
     assert cancelled == [0, 1, 2, 3]
 
 
+def test_what_came_at_once_is_a_step_a_kind_with_its_own_tokens() -> None:
+    """So that likelihoods are told beside the text that they are of."""
+    answering: Any = SimpleNamespace(cancel=lambda _: None)
+    meter: Any = SimpleNamespace(tokens=lambda *_: None, cached=lambda _: None)
+    tokenizer, usage = Bytes(["</think>"]), Usage(1)
+    turn = ChatTurn(DialogueReader(tokenizer, make_parser("qwen")))
+    reading = Reading(answering, [turn], usage, meter, 1)
+    ids = [*b"<think>hm", 256, *b"ok"]
+    steps = reading.steps([(0, TokenEvent(i, Finish.STOP if n == len(ids) else None)) for n, i in enumerate(ids, 1)])
+    assert [step.deltas for step in steps] == [[ReasoningDelta("hm")], [ContentDelta("ok")]]
+    assert [[event.token_id for event in step.events] for step in steps] == [[*b"<think>hm", 256], [*b"ok"]]
+    assert ([step.finish for step in steps], usage.n_output) == ([None, "stop"], 12)
+
+
+def test_tokens_begin_where_their_text_does() -> None:
+    tokenizer: Any = Bytes(["<s>", "<eot>"])
+    prompt = "<s>aé"
+    places = Places(tokenizer, prompt)
+    assert [places.of_prompt(i) for i in [256, 256, *"aé".encode()]] == [0, 3, 3, 4, 4]  # of two <s> one is written
+    assert [places.of_answer(i) for i in [*"é!".encode(), 257, *b"b"]] == [5, 5, 6, 7, 7]
+    assert [Places(tokenizer, "").of_prompt(i) for i in (256, 97)] == [0, 0]
+    tokenizer.strips_first_space = True
+    places = Places(tokenizer, "a")
+    assert [places.of_prompt(i) for i in b" a"] == [0, 0]
+
+
 def test_seeds_of_several_answers_count_up() -> None:
     request = Request((1,), SamplingParams(seed=2**64 - 2))
     assert [copy.params.seed for copy in copies(request, 4)] == [2**64 - 2, 2**64 - 1, 0, 1]
@@ -116,17 +142,17 @@ def test_likelihoods_are_finite_and_of_any_id() -> None:
     assert (first["token"], first["bytes"], first["logprob"]) == ("a", [97], -1.0)
     assert (second["token"], second["bytes"], second["logprob"]) == ("", [], -9999.0)
     assert [(each["token"], each["logprob"]) for each in second["top_logprobs"]] == [("a", -1.0), ("b", -9999.0)]
-    assert completion_logprobs(tokenizer, events, 2, 5) == {
+    assert completion_logprobs(tokenizer, events, 2, [5, 6]) == {
         "tokens": ["a", ""],
         "token_logprobs": [-1.0, -9999.0],
         "top_logprobs": [{"a": -1.0, "b": -9999.0}] * 2,
         "text_offset": [5, 6],
     }
-    assert completion_logprobs(tokenizer, events, 0, 0)["top_logprobs"] is None
+    assert completion_logprobs(tokenizer, events, 0, [0, 1])["top_logprobs"] is None
 
 
 def test_of_tokens_that_look_alike_the_likeliest_is_told() -> None:
     """Texts are the names of the older form, and parts of characters have the same."""
     event = TokenEvent(0xE2, None, -1.0, 1, ((0xE2, -1.0), (97, -2.0), (0xE3, -3.0)))
-    found = completion_logprobs(Bytes([]), [event], 3, 0)
+    found = completion_logprobs(Bytes([]), [event], 3, [0])
     assert found["top_logprobs"] == [{"\ufffd": -1.0, "a": -2.0}]

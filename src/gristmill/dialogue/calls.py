@@ -184,9 +184,4 @@ class Call:
 def _text_of(quoted: str) -> str:
     """The text of a JSON string."""
     text: str = json.loads(quoted)
-    return without_halves(text)
-
-
-def without_halves(text: str) -> str:
-    """Halves of surrogate pairs, which no text has, become U+FFFD."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text

@@ -9,10 +9,11 @@ import re
 from collections.abc import Set
 from typing import Any, Final
 
-from gristmill.dialogue.calls import Call, State, without_halves
+from gristmill.dialogue.calls import Call, State
 from gristmill.dialogue.output import SPACE, Answer, Marks, skip_space
 from gristmill.dialogue.steps import SteppingParser
 from gristmill.dialogue.types import Delta
+from gristmill.tokenizer.interface import without_halves
 
 PYTHON: Final = "<|python_tag|>"
 _FENCE: Final = "```"

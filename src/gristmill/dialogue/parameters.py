@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import unquote
 
-from gristmill.dialogue.calls import without_halves
+from gristmill.tokenizer.interface import without_halves
 
 _LONGEST_LITERAL: Final = 65536  # characters of what may be Python's notation and is no JSON
 MOST_NESTED: Final = 16  # schemas of a parameter in one another

@@ -11,6 +11,8 @@ from gristmill.dialogue.output import skip_space
 
 _PLAIN: Final = re.compile(r'[^"\\\x00-\x1f]*')
 _SHORT: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}
+_FIRST_HALF, _SECOND_HALF = 0xD800 >> 10, 0xDC00 >> 10
+_REPLACEMENT: Final = "\\ufffd"
 _LITERALS: Final = {"t": "rue", "f": "alse", "n": "ull"}
 # A number's states: what may follow in each, by kind of character; d stands for 1 to 9.
 _NUMBER: Final = {
@@ -45,7 +47,9 @@ _Step = tuple[Found | None, int]
 class ObjectScanner:
     """The state of one walk, which begins at the object's `{`.
 
-    Control characters inside strings, which JSON does not allow but models write, are taken as if they were escaped.
+    Control characters inside strings, which JSON does not allow but models write, are taken as if they were escaped. An
+    escaped half of a surrogate pair without the other, which no text has, becomes U+FFFD. An escape is told once it is
+    complete, a half once it is known what follows.
     """
 
     def __init__(self) -> None:
@@ -55,18 +59,20 @@ class ObjectScanner:
         self._told = False
         self._left = ""
         self._number = ""
+        self._start = 0  # what of the text is not in _out yet
+        self._escaped = ""  # of the escape that is being read
+        self._half = ""  # an escape that is the first half of a pair
         self._out: list[str] = []
 
     def scan(self, text: str, at: int) -> tuple[Found, int]:
         """Go on from text[at] to the next thing found, and where that is. Not to be called after END or BAD."""
-        start = at
+        self._start = at
         found: Found | None = None
         while found is None and at < len(text):
             found, at = self._step(text, at)
-            if self._step == self._string and at < len(text) and text[at] < " ":
-                self._out += (text[start:at], _SHORT.get(text[at]) or f"\\u{ord(text[at]):04x}")
-                start = at = at + 1
-        self._out.append(text[start:at])
+        if found is Found.BAD:
+            self._out += (self._half, self._escaped)
+        self._out.append(text[self._start : at])
         return found or Found.MORE, at
 
     def take(self) -> str:
@@ -147,12 +153,20 @@ class ObjectScanner:
         return None, at + 1
 
     def _string(self, text: str, at: int) -> _Step:
+        if self._half and text[at] != "\\":
+            self._end_half()
         plain = _PLAIN.match(text, at)
         assert plain is not None
         at = plain.end()
-        if at == len(text) or text[at] < " ":
+        if at == len(text):
             return None, at
+        if text[at] < " ":
+            self._out += (text[self._start : at], _SHORT.get(text[at]) or f"\\u{ord(text[at]):04x}")
+            self._start = at + 1
+            return None, at + 1
         if text[at] == "\\":
+            self._out.append(text[self._start : at])
+            self._escaped, self._start = "\\", at + 1
             self._step = self._escape
             return None, at + 1
         if not self._is_key:
@@ -162,21 +176,45 @@ class ObjectScanner:
 
     def _escape(self, text: str, at: int) -> _Step:
         if text[at] == "u":
-            self._left = "uuuu"
             self._step = self._hex
         elif text[at] in '"\\/bfnrt':
-            self._step = self._string
+            self._end_half()
+            self._out.append(f"\\{text[at]}")
         else:
             return Found.BAD, at
+        self._escaped = self._escaped + "u" if text[at] == "u" else ""
+        self._start = at + 1
+        if not self._escaped:
+            self._step = self._string
         return None, at + 1
 
     def _hex(self, text: str, at: int) -> _Step:
         if text[at] not in "0123456789abcdefABCDEF":
             return Found.BAD, at
-        self._left = self._left[1:]
-        if not self._left:
+        self._escaped += text[at]
+        self._start = at + 1
+        if len(self._escaped) == len("\\u0000"):
+            self._end_hex()
             self._step = self._string
         return None, at + 1
+
+    def _end_hex(self) -> None:
+        escaped, self._escaped = self._escaped, ""
+        kind = int(escaped[2:], 16) >> 10
+        if self._half and kind == _SECOND_HALF:
+            self._out += (self._half, escaped)
+            self._half = ""
+            return
+        self._end_half()
+        if kind == _FIRST_HALF:
+            self._half = escaped
+        else:
+            self._out.append(_REPLACEMENT if kind == _SECOND_HALF else escaped)
+
+    def _end_half(self) -> None:
+        if self._half:
+            self._out.append(_REPLACEMENT)
+            self._half = ""
 
     def _literal(self, text: str, at: int) -> _Step:
         if text[at] != self._left[0]:

@@ -28,8 +28,11 @@ class Error(Answer):
 
 
 class AnthropicErrorDetail(Answer):
+    """details: for a field that clients know how to do without."""
+
     type: str
     message: str
+    details: dict[str, Any] = Field(default_factory=dict)
 
 
 class AnthropicError(Answer):
@@ -41,11 +44,16 @@ class PromptTokensDetails(Answer):
     cached_tokens: int
 
 
+class CompletionTokensDetails(Answer):
+    reasoning_tokens: int
+
+
 class Usage(Answer):
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptTokensDetails
+    completion_tokens_details: CompletionTokensDetails
 
 
 class Likelihood(Answer):

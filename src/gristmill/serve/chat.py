@@ -67,7 +67,7 @@ class ChatCall:
             }
             for i, message in enumerate(messages)
         ]
-        return {**self._head("chat.completion"), "choices": choices, "usage": usage_of(self.usage)}
+        return {**self._head("chat.completion"), "choices": choices, "usage": self._usage()}
 
     def begin(self) -> bytes:
         return b""  # as in OpenAI's API, whose first event tells clients when the first token came
@@ -80,7 +80,7 @@ class ChatCall:
     def end(self) -> bytes:
         if not self.request.include_usage:
             return DONE
-        return data({**self._head("chat.completion.chunk"), "choices": [], "usage": usage_of(self.usage)}) + DONE
+        return data({**self._head("chat.completion.chunk"), "choices": [], "usage": self._usage()}) + DONE
 
     def failed(self, error: ApiError) -> bytes:
         return data(error.body())
@@ -103,6 +103,9 @@ class ChatCall:
         if step.finish is not None:
             found.append(_choice(step.index, {}, logprobs, step.finish))
         return found
+
+    def _usage(self) -> dict[str, Any]:
+        return usage_of(self.usage, sum(turn.n_reasoning for turn in self.turns))
 
     def _head(self, kind: str) -> dict[str, Any]:
         return {"id": self.name, "object": kind, "created": self.created, "model": self.host.name}

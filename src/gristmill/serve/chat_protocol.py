@@ -139,14 +139,32 @@ REFUSED: Final[dict[str, tuple[Any, ...]]] = {
 """Fields of the API that are not there, with the values that ask for nothing."""
 
 _REFUSED_IN_MESSAGES: Final[dict[str, tuple[Any, ...]]] = {"annotations": ([],), "audio": (), "function_call": ()}
+_REPEATED: Final = {"parsed", "parsed_arguments", "provider_specific_fields"}
+"""What clients add to answers: OpenAI's what it has read in a text, LiteLLM fields that it does not know."""
 
 
 def clean(body: dict[str, Any]) -> dict[str, Any]:
     """Without what asks for nothing: see `take_neutral`. Messages come from where answers went, with all they had."""
     kept = take_neutral(body, REFUSED)
     if isinstance(messages := kept.get("messages"), list):
-        kept["messages"] = [
-            take_neutral(message, _REFUSED_IN_MESSAGES, f"messages[{i}].") if isinstance(message, dict) else message
-            for i, message in enumerate(messages)
-        ]
+        kept["messages"] = [_clean_message(message, f"messages[{i}].") for i, message in enumerate(messages)]
     return kept
+
+
+def _clean_message(message: Any, where: str) -> Any:
+    if not isinstance(message, dict):
+        return message
+    kept = take_neutral(message, _REFUSED_IN_MESSAGES, where)
+    if kept.get("role") != "assistant":
+        return kept
+    if isinstance(calls := kept.get("tool_calls"), list):
+        kept["tool_calls"] = [_as_answered(call) for call in calls]
+    return _as_answered(kept)
+
+
+def _as_answered(answer: Any) -> Any:
+    """An answer's message or call, or a call's function, as it was before its client added to it."""
+    if not isinstance(answer, dict):
+        return answer
+    kept = {name: value for name, value in answer.items() if name not in _REPEATED}
+    return {**kept, "function": _as_answered(kept["function"])} if "function" in kept else kept

@@ -15,7 +15,7 @@ from gristmill.serve.inbox import TooManyError
 from gristmill.serve.metrics import Meter
 from gristmill.serve.protocol import CompletionRequest
 from gristmill.serve.service import Answering
-from gristmill.serve.shapes import completion_logprobs, new_id, usage_of
+from gristmill.serve.shapes import Places, completion_logprobs, new_id, usage_of
 from gristmill.serve.sse import DONE, Chunks, data
 from gristmill.serve.turn import Reading, Step, TextTurn, Usage, copies
 from gristmill.types import Request, SamplingParams, Wants
@@ -38,7 +38,7 @@ class CompletionCall:
     prompts: list[Given]
     answering: Answering
     turns: list[TextTurn]
-    offsets: list[int]
+    places: list[Places]
     usage: Usage
     meter: Meter
     reading: Reading
@@ -93,15 +93,16 @@ class CompletionCall:
     def _part(self, step: Step) -> tuple[str, dict[str, Any] | None]:
         text = "".join(delta.text for delta in step.deltas if isinstance(delta, ContentDelta))
         n_top, index = self.request.logprobs, step.index
-        if n_top is None or not (step.prompt or step.events or self.offsets[index] == 0):
+        places = self.places[index]
+        if n_top is None or not (step.prompt or step.events or not places.begun):
             return text, None
-        first = None
-        if self.request.echo and self.offsets[index] == 0:
-            first = self.prompts[index // self.request.n][1][0]
+        first = self.prompts[index // self.request.n][1][0] if self.request.echo and not places.begun else None
+        before = [] if first is None else [places.of_prompt(first)]
+        offsets = [places.of_prompt(e.token_id) for e in step.prompt] + [
+            places.of_answer(e.token_id) for e in step.events
+        ]
         events = [*step.prompt, *step.events]
-        found = completion_logprobs(self.host.texts.tokenizer, events, n_top, self.offsets[index], first)
-        self.offsets[index] += sum(map(len, found["tokens"])) or 1
-        return text, found
+        return text, completion_logprobs(self.host.texts.tokenizer, events, n_top, before + offsets, first)
 
     def _head(self) -> dict[str, Any]:
         return {"id": self.name, "object": "text_completion", "created": self.created, "model": self.host.name}
@@ -144,9 +145,10 @@ async def start_completion(host: Host, request: CompletionRequest) -> Completion
     for _, ids in prompts:
         meter.prompt(len(ids))
     usage, created = Usage(sum(len(ids) for _, ids in prompts)), int(time.time())
-    offsets = [0] * len(turns)
+    echoed = [prompts[i // request.n][0] if request.echo else "" for i in range(len(turns))]
+    places = [Places(texts.tokenizer, text) for text in echoed]
     reading, name = Reading(answering, turns, usage, meter, request.n), new_id("cmpl-")
-    return CompletionCall(host, request, prompts, answering, turns, offsets, usage, meter, reading, name, created)
+    return CompletionCall(host, request, prompts, answering, turns, places, usage, meter, reading, name, created)
 
 
 async def _encode_all(host: Host, prompts: Sequence[str | list[int]]) -> list[Given]:

@@ -25,6 +25,7 @@ _ANTHROPIC_KINDS = {
 GUIDED = "structured_outputs"
 """The field of what the engine can be told to keep to."""
 _MISSING, _EXTRA, _ASSERTED = "missing", "extra_forbidden", "value_error"
+_UNSUPPORTED = "unsupported_parameter"
 
 
 class ApiError(Exception):
@@ -64,7 +65,10 @@ Shape = Callable[[ApiError], dict[str, Any]]
 def anthropic_body(error: ApiError) -> dict[str, Any]:
     kind = "invalid_request_error" if error.status < 500 else "api_error"
     kind = _ANTHROPIC_KINDS.get(error.status, kind)
-    return {"type": "error", "error": {"type": kind, "message": error.message}}
+    body: dict[str, Any] = {"type": "error", "error": {"type": kind, "message": error.message}}
+    if error.code == _UNSUPPORTED and error.param == "thread":  # its client then goes on without one
+        body["error"]["details"] = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
+    return body
 
 
 def shape_of(path: str) -> Shape:
@@ -78,7 +82,7 @@ def refuse(param: str, reason: str, code: str = "invalid_value") -> ApiError:
 
 
 def unsupported(param: str, reason: str = "is not supported by this server; leave it out") -> ApiError:
-    return refuse(param, reason, "unsupported_parameter")
+    return refuse(param, reason, _UNSUPPORTED)
 
 
 def overloaded(message: str, headers: Mapping[str, str] | None = None) -> ApiError:

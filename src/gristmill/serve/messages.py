@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,11 +102,19 @@ def _content(block: Block) -> dict[str, Any]:
 
 
 def _arguments(text: str) -> Any:
-    """An answer that was cut has the beginning of an object, which this API has no room for."""
+    """An answer that was cut has the beginning of an object, which this API has no room for. A number beyond all that
+    are kept is the largest one."""
     try:
-        return json.loads(text)
+        return json.loads(text, parse_int=_number, parse_float=_number)
     except (ValueError, RecursionError):
         return {}
+
+
+def _number(text: str) -> int | float:
+    try:
+        return int(text)
+    except ValueError:  # no whole number, or one of thousands of digits
+        return min(max(float(text), -sys.float_info.max), sys.float_info.max)
 
 
 def _event(change: Change, block: Block, text: str) -> bytes:

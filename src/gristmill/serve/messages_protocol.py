@@ -118,6 +118,7 @@ REFUSED: Final[dict[str, tuple[Any, ...]]] = {
     "mcp_servers": ([],),
     "service_tier": ("auto", "standard_only"),
     "speed": ("standard",),
+    "thread": (),
 }
 """Fields of the API that are not there, with the values that ask for nothing."""
 

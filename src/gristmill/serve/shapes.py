@@ -8,6 +8,7 @@ from typing import Any
 
 from gristmill.serve.turn import Usage
 from gristmill.tokenizer.interface import Tokenizer
+from gristmill.tokenizer.stream import StreamDecoder
 from gristmill.types import TokenEvent
 
 
@@ -15,12 +16,14 @@ def new_id(prefix: str) -> str:
     return f"{prefix}{secrets.token_hex(12)}"
 
 
-def usage_of(usage: Usage) -> dict[str, Any]:
+def usage_of(usage: Usage, n_reasoning: int = 0) -> dict[str, Any]:
+    """n_reasoning: tokens of thoughts among the output."""
     return {
         "prompt_tokens": usage.n_prompt,
         "completion_tokens": usage.n_output,
         "total_tokens": usage.n_prompt + usage.n_output,
         "prompt_tokens_details": {"cached_tokens": usage.n_cached},
+        "completion_tokens_details": {"reasoning_tokens": n_reasoning},
     }
 
 
@@ -45,20 +48,45 @@ def chat_logprobs(tokenizer: Tokenizer, events: list[TokenEvent], n_top: int) ->
     ]
 
 
+class Places:
+    """Where a completion's tokens begin in its text, given in order; the parts of one character all where it does.
+
+    echoed  what of the text is the prompt
+    begun   whether tokens were given
+    """
+
+    def __init__(self, tokenizer: Tokenizer, echoed: str) -> None:
+        self._tokenizer = tokenizer
+        self._echoed = echoed
+        self._prompt = StreamDecoder(tokenizer, at_start=True)
+        self._answer = StreamDecoder(tokenizer)
+        self._at = 0
+        self._at_answer = len(echoed)
+        self.begun = False
+
+    def of_prompt(self, token_id: int) -> int:
+        at, self.begun = self._at, True
+        special = text_of(self._tokenizer, token_id)  # the prompt's text may spell it out
+        is_spelled = bool(special) and self._tokenizer.is_special(token_id) and self._echoed.startswith(special, at)
+        length = len(special) if is_spelled else len(self._prompt.push(token_id))
+        self._at = min(at + length, len(self._echoed))
+        return at
+
+    def of_answer(self, token_id: int) -> int:
+        at, self.begun = self._at_answer, True
+        self._at_answer += len(self._answer.push(token_id))
+        return at
+
+
 def completion_logprobs(
-    tokenizer: Tokenizer, events: list[TokenEvent], n_top: int, offset: int, first: int | None = None
+    tokenizer: Tokenizer, events: list[TokenEvent], n_top: int, offsets: list[int], first: int | None = None
 ) -> dict[str, Any]:
     """In the older form: parallel lists. `first`: a token before these that has no probability."""
     ids = [*([] if first is None else [first]), *(event.token_id for event in events)]
-    texts = [text_of(tokenizer, token_id) for token_id in ids]
-    offsets = []
-    for text in texts:
-        offsets.append(offset)
-        offset += len(text)
     none: list[Any] = [] if first is None else [None]
     tops = [_by_text(tokenizer, event.top_logprobs[:n_top]) for event in events]
     return {
-        "tokens": texts,
+        "tokens": [text_of(tokenizer, token_id) for token_id in ids],
         "token_logprobs": none + [_finite(e.logprob if e.logprob is not None else 0.0) for e in events],
         "top_logprobs": (none + tops) if n_top else None,
         "text_offset": offsets,

@@ -76,7 +76,11 @@ class TextTurn:
 
 @dataclass(slots=True)
 class Step:
-    """What came of one answer at once. Neighbouring deltas of a kind are one. prompt: log-probabilities of it."""
+    """What came of one answer at once, of one kind but for what one token began. Neighbouring deltas of a kind are one.
+
+    prompt  log-probabilities of it
+    events  the tokens that these deltas are of, and those after them that gave none
+    """
 
     index: int
     prompt: tuple[TokenEvent, ...] = ()
@@ -120,21 +124,22 @@ class Reading:
         return self.steps(self.answering.take())
 
     def steps(self, events: list[Indexed]) -> list[Step]:
-        batch: dict[int, Step] = {}
+        batch: dict[int, list[Step]] = {}
         for index, event in events:
             if self._turns[index].finish is None:
                 if index not in batch:
-                    batch[index] = Step(index)
+                    batch[index] = [Step(index)]
                 _take(batch[index], self._turns[index], event)
-        for index, step in batch.items():
-            if step.events and index not in self._started:
-                self._start(index, step.events[0])
+        found = [step for steps in batch.values() for step in steps]
+        for step in found:
+            if step.events and step.index not in self._started:
+                self._start(step.index, step.events[0])
             self._usage.n_output += len(step.events)
-            self._meter.tokens(index, len(step.events), step.finish)
+            self._meter.tokens(step.index, len(step.events), step.finish)
             if step.finish is not None:
                 self._n_open -= 1
-                self.answering.cancel(index)  # it may not know: a stop string ends an answer here
-        return list(batch.values())
+                self.answering.cancel(step.index)  # it may not know: a stop string ends an answer here
+        return found
 
     def _start(self, index: int, first: TokenEvent) -> None:
         self._started.add(index)
@@ -143,9 +148,14 @@ class Reading:
             self._meter.cached(first.n_cached)
 
 
-def _take(step: Step, turn: Turn, event: Event) -> None:
+def _take(steps: list[Step], turn: Turn, event: Event) -> None:
+    step = steps[-1]
     if isinstance(event, TokenEvent):
-        _join(step.deltas, turn.take(event))
+        deltas = turn.take(event)
+        if deltas and step.deltas and type(deltas[0]) is not type(step.deltas[-1]):
+            step = Step(step.index)
+            steps.append(step)
+        _join(step.deltas, deltas)
         step.events.append(event)
     elif isinstance(event, PromptLogprobs):
         step.prompt += event.tokens

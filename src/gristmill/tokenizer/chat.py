@@ -14,7 +14,7 @@ from datetime import datetime
 from types import CodeType, MappingProxyType
 from typing import Any, Final
 
-from gristmill.tokenizer.interface import TemplateError, Tokenizer
+from gristmill.tokenizer.interface import TemplateError, Tokenizer, without_halves
 from gristmill.tokenizer.template_text import cut, mark, mask_of
 
 Parts = list[tuple[str, bool]]
@@ -180,11 +180,15 @@ def _end_of(parts: Parts) -> tuple[str, str]:
 
 
 class _Copier:
-    """Plain copies of what callers give, so that templates see no object with a life of its own."""
+    """Plain copies of what callers give, so that templates see no object with a life of its own.
 
-    def __init__(self) -> None:
+    mends  halves of surrogate pairs become U+FFFD, as models write them in calls; elsewhere they are refused later
+    """
+
+    def __init__(self, *, mends: bool = False) -> None:
         self.n_characters = 0
         self._n_values = 0
+        self._mends = mends
 
     def copy(self, value: Any, where: str, depth: int = 0) -> Any:
         self._n_values += 1
@@ -193,7 +197,7 @@ class _Copier:
             raise ValueError(f"{where}: more than {MAX_INPUT_VALUES} values or nested deeper than {MAX_INPUT_DEPTH}")
         if isinstance(value, str):
             self.n_characters += len(value)
-            return str.__getitem__(value, slice(None)) if type(value) is not str else value
+            return self._plain(value)
         if value is None or type(value) in (bool, int):
             return value
         if isinstance(value, float):
@@ -212,7 +216,11 @@ class _Copier:
         if not isinstance(key, str):
             raise ValueError(f"{where}: has the key {key!r:.40}; keys are strings")
         self.n_characters += len(key)
-        return str(key)
+        return self._plain(key)
+
+    def _plain(self, text: str) -> str:
+        plain = str.__getitem__(text, slice(None)) if type(text) is not str else text
+        return without_halves(plain) if self._mends else plain
 
 
 def _read_messages(
@@ -296,7 +304,7 @@ def _convert_arguments(calls: Any, where: str, *, to_text: bool) -> None:
             try:
                 arguments = json.loads(function["arguments"])
                 if isinstance(arguments, dict):
-                    function["arguments"] = _Copier().copy(arguments, where)
+                    function["arguments"] = _Copier(mends=True).copy(arguments, where)
             except (ValueError, RecursionError):
                 continue
 

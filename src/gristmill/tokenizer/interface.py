@@ -18,6 +18,11 @@ class TemplateError(ValueError):
     """A chat template that is missing, broken, hostile, or that refuses the conversation; says what and where."""
 
 
+def without_halves(text: str) -> str:
+    """Halves of surrogate pairs, which no text has and no tokenizer takes, become U+FFFD."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 class Tokenizer(Protocol):
     """Text to token ids and back for one model. Safe to use from several threads."""
 
