@@ -183,6 +183,7 @@ def test_what_is_only_read_may_fill_the_context(llm: LLM) -> None:
         ({"stop_token_ids": [2**40]}, "stop_token_ids must be at least 0"),
         ({"logit_bias": {1.5: 2.0}}, "a token id must be a whole number"),
         ({"temperature": "1"}, "temperature must be at least"),
+        ({"repetition_penalty": 1e-38}, "repetition_penalty must be at least 0.01"),
         ({"stop": 5}, "stop must be a list, not 5"),
         ({"stop_token_ids": 5}, "stop_token_ids must be a list, not 5"),
         ({"logit_bias": [1]}, "logit_bias must be a dict"),
@@ -286,6 +287,28 @@ def test_chats_and_streams_take_no_other_params_either(path: Path, tmp_path: Pat
             llm.chat({"role": "user", "content": "a"})  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="sampling_params must be SamplingParams, not"):
             next(llm.stream("a", wrong))
+
+
+@pytest.mark.parametrize("thinks", [False, True])
+def test_stop_strings_end_a_chats_content_and_no_thought(tmp_path: Path, thinks: bool) -> None:
+    """As a server has it: of an answer that is all thought nothing is cut."""
+    opening = "{% if add_generation_prompt %}<think>\n{% endif %}" if thinks else ""
+    (tmp_path / "t.jinja").write_text(f"{{# <|im_start|> #}}{{{{ messages[0].content }}}}{opening}")
+    params = SamplingParams(temperature=0, max_tokens=60)
+    with LLM(STORY_MODEL, threads=1, chat_template=tmp_path / "t.jinja") as llm:
+        messages = [{"role": "user", "content": "Once upon a time"}]
+        (free,) = llm.chat(messages, params)[0].outputs
+        (stopped, again) = llm.chat(messages, replace(params, stop=["."], n=2))[0].outputs
+    assert "." in free.text
+    assert stopped.message is not None
+    if thinks:
+        assert (stopped.text, stopped.finish_reason, stopped.message["content"]) == (free.text, "length", "")
+        assert "." in stopped.message["reasoning_content"]
+    else:
+        first, _ = free.text.split(".", 1)
+        assert (stopped.text, stopped.finish_reason, stopped.message["content"]) == (first, "stop", first.lstrip("\n"))
+        assert len(stopped.token_ids) < len(free.token_ids)
+    assert again.text == stopped.text
 
 
 @pytest.mark.parametrize(

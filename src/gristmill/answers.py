@@ -5,11 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from gristmill.engine.engine import Engine
 from gristmill.outputs import Collector, RequestOutput
 from gristmill.tokenizer.interface import Tokenizer
 from gristmill.types import Request, SamplingParams
+
+if TYPE_CHECKING:
+    from gristmill.dialogue.reader import DialogueReader
 
 
 class Answers:
@@ -25,9 +29,16 @@ class Answers:
         self._ended = threading.Event()
 
     def submit(
-        self, prompt: str | None, ids: list[int], params: SamplingParams, priority: int, tokenizer: Tokenizer | None
+        self,
+        prompt: str | None,
+        ids: list[int],
+        params: SamplingParams,
+        priority: int,
+        tokenizer: Tokenizer | None,
+        dialogue: Callable[[], DialogueReader] | None = None,
     ) -> None:
-        collectors = [Collector(tokenizer, params, self._count_down) for _ in range(params.n)]
+        readers = [dialogue() if dialogue is not None else None for _ in range(params.n)]
+        collectors = [Collector(tokenizer, params, self._count_down, reader) for reader in readers]
         self._requests.append((prompt, ids, collectors))
         for i, collector in enumerate(collectors):
             seed = None if params.seed is None else (params.seed + i) % 2**64

@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
@@ -246,13 +247,7 @@ class LLM:
 
         All run together, as far as max_sequences and the cache allow; none changes another's answer.
         """
-        answers = self._submit_all(prompts, sampling_params, priority)
-        try:
-            answers.wait()
-        except BaseException:
-            answers.cancel()
-            raise
-        return answers.outputs()
+        return _wait_for(self._submit_all(prompts, sampling_params, priority))
 
     async def agenerate(
         self,
@@ -328,8 +323,8 @@ class LLM:
         """Answer one conversation or several: messages of "role" and "content" through the model's chat template.
 
         Each output has its `text` as the model wrote it, and as `message` what that is in OpenAI's words: content,
-        reasoning_content, tool_calls. structured_outputs are of the content; a thought before it is free. An answer
-        that max_tokens ends (finish_reason "length") may be without content.
+        reasoning_content, tool_calls. structured_outputs and stop are of the content; a thought before it is free. An
+        answer that max_tokens ends (finish_reason "length") may be without content.
         Special tokens are never parsed in what messages say. TemplateError (a ValueError) for a model without a
         template, or messages that its template refuses.
         """
@@ -339,7 +334,10 @@ class LLM:
         prompts = [self.chat_prompt(conversation, *options) for conversation in several]  # type: ignore[arg-type]
         asked = _params_for_each(sampling_params, len(prompts))
         constrained = [self.constrain_chat(prompt, params) for prompt, params in zip(prompts, asked, strict=True)]
-        outputs = self.generate([list(prompt.ids) for prompt in prompts], constrained)
+        # Stop strings are the readers': they mean nothing in thoughts and calls.
+        readers = [partial(self.chat_reader, *of) if of[1].stop else None for of in zip(prompts, asked, strict=True)]
+        free = [replace(params, stop=()) for params in constrained]
+        outputs = _wait_for(self._submit_all([list(prompt.ids) for prompt in prompts], free, 0, dialogues=readers))
         return [self._with_messages(*given) for given in zip(outputs, prompts, asked, strict=True)]
 
     def chat_prompt(
@@ -470,6 +468,7 @@ class LLM:
         sampling_params: SamplingParams | Sequence[SamplingParams] | None,
         priority: int | Sequence[int],
         on_end: Callable[[], object] = lambda: None,
+        dialogues: Sequence[Callable[[], DialogueReader] | None] | None = None,
     ) -> Answers:
         engine, many = self._open(), as_prompts(prompts)
         params = _params_for_each(sampling_params, len(many))
@@ -479,8 +478,9 @@ class LLM:
             engine.check(ids)
         answers = Answers(engine, on_end)
         try:
-            for prompt, ids, p, number in zip(many, encoded, params, priorities, strict=True):
-                answers.submit(prompt if isinstance(prompt, str) else None, ids, p, number, self._text.found)
+            readers = dialogues or [None] * len(many)
+            for prompt, ids, p, number, reader in zip(many, encoded, params, priorities, readers, strict=True):
+                answers.submit(prompt if isinstance(prompt, str) else None, ids, p, number, self._text.found, reader)
         except BaseException:
             answers.cancel()
             raise
@@ -513,6 +513,15 @@ class LLM:
         _check_start(start, 0, len(given))
         events = self._ask(given, wants, SamplingParams(), start)
         return np.concatenate([event.values for event in events if isinstance(event, PromptRows)])
+
+
+def _wait_for(answers: Answers) -> list[RequestOutput]:
+    try:
+        answers.wait()
+    except BaseException:
+        answers.cancel()
+        raise
+    return answers.outputs()
 
 
 def _unless_failed(reading: Future[ModelText], progress: Progress | None) -> Progress:

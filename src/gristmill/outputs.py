@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gristmill.tokenizer.interface import Tokenizer
 from gristmill.tokenizer.stream import StopStrings, StreamDecoder
 from gristmill.types import Answer, Event, Failure, Finish, PromptLogprobs, SamplingParams, TokenEvent
+
+if TYPE_CHECKING:
+    from gristmill.dialogue.reader import DialogueReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +105,23 @@ class Collector:
 
     The text is made afterwards, on the thread that reads it, unless stop strings have to be looked for on the way.
 
-    whole  whether the answer is to be told at once: nothing of it is needed before
+    dialogue  reads a chat's answer, whose content alone its stop strings end; params have none then
+    whole     whether the answer is to be told at once: nothing of it is needed before
     """
 
-    def __init__(self, tokenizer: Tokenizer | None, params: SamplingParams, on_end: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer | None,
+        params: SamplingParams,
+        on_end: Callable[[], None],
+        dialogue: DialogueReader | None = None,
+    ) -> None:
+        self._dialogue = dialogue
         self._tokenizer = tokenizer
         self._params = params
         self._reader = TextReader(tokenizer, params)
         self._looks_for_stops = bool(params.stop)
-        self.whole = not params.stop and params.logprobs is None
+        self.whole = not params.stop and params.logprobs is None and dialogue is None
         self._events: list[TokenEvent] = []
         self._answer: Answer | None = None
         self._texts: list[str] = []
@@ -129,6 +140,12 @@ class Collector:
                 piece = self._reader.push(event)
                 self._texts.append(piece.text)
                 self._finish = piece.finish
+            if self._dialogue is not None:
+                self._dialogue.push(event.token_id)
+                if event.finish is not None:
+                    self._dialogue.finish()
+                if self._dialogue.stopped:
+                    self._finish = Finish.STOP
             if self._finish is None:
                 return False
         elif isinstance(event, Answer):
@@ -148,9 +165,12 @@ class Collector:
             self._events = [*(TokenEvent(token_id, None) for token_id in before), TokenEvent(last, self._finish)]
         if not self._looks_for_stops:
             self._texts = [self._reader.push(event).text for event in self._events]
+        text = "".join(self._texts)
+        if self._dialogue is not None and self._dialogue.stopped_by is not None:
+            text = text[: text.rfind(self._dialogue.stopped_by)]
         return CompletionOutput(
             index=index,
-            text="".join(self._texts),
+            text=text,
             token_ids=[event.token_id for event in self._events],
             logprobs=None if self._params.logprobs is None else [logprobs_of(e, self._tokenizer) for e in self._events],
             finish_reason=self._finish.value if self._finish else None,

@@ -135,7 +135,7 @@ class SamplingParams:
     n                    answers to one prompt; the i-th (from 0) is the one that the seed plus i would give
     temperature          0 is greedy
     top_k                0 or -1 keeps all; top_p 1 keeps all; min_p 0 keeps all. Temperature is applied first
-    repetition_penalty   divides positive and multiplies negative logits of ids in the prompt or the answer
+    repetition_penalty   0.01 to 100: divides positive and multiplies negative logits of ids in the prompt or the answer
     presence_penalty     is taken from the logits of ids in the answer, frequency_penalty as often as they are there
     logit_bias           added to the logits of ids, before penalties and temperature
     seed                 None or -1 draws a fresh one for each request
@@ -219,7 +219,7 @@ _REAL: Final = (
     ("temperature", 0.0, 100.0, False),
     ("top_p", 0.0, 1.0, True),
     ("min_p", 0.0, 1.0, False),
-    ("repetition_penalty", 0.0, 100.0, True),
+    ("repetition_penalty", 0.01, 100.0, False),
     ("presence_penalty", -2.0, 2.0, False),
     ("frequency_penalty", -2.0, 2.0, False),
 )

@@ -174,6 +174,8 @@ def test_min_tokens_forbids_an_end(llm: LLM) -> None:
     params = SamplingParams(temperature=0, max_tokens=20, min_tokens=10, stop_token_ids=(free[0],), ignore_eos=True)
     output = llm.generate([[1, 50]], params)[0].outputs[0]
     assert free[0] not in output.token_ids[:10]
+    with pytest.raises(ValueError, match="stop_token_ids: are all of the vocabulary"):
+        llm.generate([[1]], SamplingParams(min_tokens=3, stop_token_ids=range(259)))
 
 
 def test_a_biased_token_is_chosen_and_a_forbidden_one_is_not(llm: LLM) -> None:

@@ -223,6 +223,10 @@ class Engine:
             raise ValueError(
                 f"logit_bias: token id {max(params.logit_bias)} is outside the vocabulary of {self.config.vocab_size}"
             )
+        if params.min_tokens and self._stop_ids(params) >= set(range(self.config.vocab_size)):
+            raise ValueError(
+                "stop_token_ids: are all of the vocabulary, which min_tokens leaves no token to choose from"
+            )
         if params.structured_outputs is not None:
             if self._guide_of is None:
                 raise ValueError(
