@@ -58,6 +58,7 @@ def save_meta(folder: Path, *shards: object, **params: object) -> Path:
     [
         ({"norm_eps": 1e-6}, {"rms_norm_eps": 1e-6, "rope_theta": 1e4, "max_position_embeddings": 4096}),
         ({"rope_theta": 5e5}, {"rms_norm_eps": 1e-5, "rope_theta": 5e5, "max_position_embeddings": 8192}),
+        ({"rope_theta": 1e6}, {"rope_theta": 1e6, "max_position_embeddings": 16384}),
         ({"use_scaled_rope": True}, {"rope_scaling": LLAMA_3_1, "max_position_embeddings": 131072}),
         (
             {"use_scaled_rope": True, "rope_scaling_factor": 32.0},
@@ -65,13 +66,23 @@ def save_meta(folder: Path, *shards: object, **params: object) -> Path:
         ),
         ({"max_seq_len": 77}, {"max_position_embeddings": 77, "num_key_value_heads": 4}),
     ],
-    ids=["llama2", "llama3", "llama3.1", "llama3.2", "context"],
+    ids=["llama2", "llama3", "codellama", "llama3.1", "llama3.2", "context"],
 )
 def test_params_as_meta_writes_them(params: dict[str, Any], expected: dict[str, Any], tmp_path: Path) -> None:
     found = open_torch_checkpoint(save_meta(tmp_path, state(), **params)).metadata
     assert {name: found[name] for name in expected} == expected
     assert (found["vocab_size"], found["hidden_size"], found["intermediate_size"]) == (VOCAB, DIM, HIDDEN)
     assert ("rope_scaling" in found) == ("rope_scaling" in expected)
+
+
+@pytest.mark.parametrize(
+    ("width", "n_layers", "factor"), [(2048, 16, 32.0), (3072, 28, 32.0), (2048, 28, 8.0), (4096, 32, 8.0)]
+)
+def test_llama_3_2_is_known_by_its_shape(width: int, n_layers: int, factor: float, tmp_path: Path) -> None:
+    """Its params.json is as silent about the factor as Llama 3.1's, which has another."""
+    tensors = state(**{"tok_embeddings.weight": torch.zeros(1).expand(VOCAB, width)})
+    folder = save_meta(tmp_path, tensors, n_layers=n_layers, use_scaled_rope=True)
+    assert open_torch_checkpoint(folder).metadata["rope_scaling"] == LLAMA_3_1 | {"factor": factor}
 
 
 def test_the_head_is_the_embedding_where_it_is_tied_or_missing(tmp_path: Path) -> None:

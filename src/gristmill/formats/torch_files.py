@@ -43,7 +43,8 @@ _LAYER_NAMES = {
 _SPLIT_BY_COLUMNS = ("attention.wo.weight", "feed_forward.w2.weight")
 _QTYPES = {"torch.float32": QType.F32, "torch.float16": QType.F16, "torch.bfloat16": QType.BF16}
 _IDLE = ("rope.freqs", "freqs_cos", "freqs_sin")
-_LLAMA3_THETA = 5e5
+_LLAMA2_THETA, _LLAMA3_THETA = 1e4, 5e5
+_LLAMA_3_2 = ((2048, 16), (3072, 28))  # width and layers of 1B and 3B
 
 
 def is_torch_checkpoint(path: Path) -> bool:
@@ -134,7 +135,7 @@ class TorchCheckpoint:
         n_kv_heads = _positive(self.path, args, "n_kv_heads", n_heads)
         if dim % n_heads:
             raise bad_file(self.path, "n_heads", f"is {n_heads}, which does not divide the width {dim}")
-        theta = _number(self.path, args, "rope_theta", 10000.0)
+        theta = _number(self.path, args, "rope_theta", _LLAMA2_THETA)
         self._heads |= {"q_proj": n_heads, "k_proj": n_kv_heads}
         self._head_dim = dim // n_heads
         config: dict[str, Any] = {
@@ -153,10 +154,11 @@ class TorchCheckpoint:
             "tie_word_embeddings": tied or "output.weight" not in self._tensors,
             "max_position_embeddings": _positive(self.path, args, "max_seq_len", _usual_context(theta, args)),
         }
-        if args.get("use_scaled_rope"):
+        if args.get("use_scaled_rope"):  # most often without its factor, which Meta's code chooses by the model
+            usual = 32.0 if (dim, config["num_hidden_layers"]) in _LLAMA_3_2 else 8.0
             config["rope_scaling"] = {
                 "rope_type": "llama3",
-                "factor": _number(self.path, args, "rope_scaling_factor", 8.0),
+                "factor": _number(self.path, args, "rope_scaling_factor", usual),
                 "low_freq_factor": 1.0,
                 "high_freq_factor": 4.0,
                 "original_max_position_embeddings": 8192,
@@ -165,8 +167,10 @@ class TorchCheckpoint:
 
 
 def _usual_context(theta: float, args: Mapping[str, Any]) -> int:
-    """params.json does not say it: Llama 2's, Llama 3's or Llama 3.1's."""
-    return 131072 if args.get("use_scaled_rope") else 8192 if theta >= _LLAMA3_THETA else 4096
+    """params.json does not say it: that of Llama 3.1 and 3.2, Llama 2, Llama 3 or Code Llama."""
+    if args.get("use_scaled_rope"):
+        return 131072
+    return {_LLAMA2_THETA: 4096, _LLAMA3_THETA: 8192}.get(theta, 16384)
 
 
 def _positive(path: Path, args: Mapping[str, Any], name: str, default: int | None = None) -> int:
