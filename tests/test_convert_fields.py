@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import gguf
 import numpy as np
 import pytest
 import small_model
-from oracles.families import build, llama, mistral, qwen2, qwen3
+from oracles.families import build, llama, mistral, qwen2, qwen3, qwen3_moe
 from oracles.gguf_files import copy_gguf
 from transformers import AutoConfig, PretrainedConfig
 
@@ -313,3 +314,17 @@ def test_biases_that_a_configuration_cannot_say(tmp_path: Path) -> None:
     message = "has biases on k_proj, q_proj, v_proj, which config.json cannot say for llama; write GGUF instead"
     with pytest.raises(ModelFormatError, match=message):
         run(some, tmp_path / "out")
+
+
+@pytest.mark.parametrize("config", [qwen3, qwen3_moe])
+def test_biases_that_llama_cpp_does_not_take_are_told(
+    config: Callable[..., PretrainedConfig], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Those of queries, keys and values it takes."""
+    arch = config.__name__.replace("_", "")
+    whole = run(save(config(attention_bias=True), tmp_path / "a"), tmp_path / "a.gguf")
+    told = f"a: has attn_output.bias, which llama.cpp does not take for {arch}: it will not load the GGUF"
+    assert [message.startswith(told) for message in caplog.messages].count(True) == 1
+    caplog.clear()
+    run(copy_gguf(whole, tmp_path / "b.gguf", lambda writer: None, without="attn_output.bias"), tmp_path / "c.gguf")
+    assert "llama.cpp" not in caplog.text

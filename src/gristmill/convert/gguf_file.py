@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 _QUANTIZATION_VERSION = 2
 _FOLDER = "write a safetensors folder instead"
 _ARCHS = {"mistral": "llama"}  # what llama.cpp calls by another name
+_QWEN_BIASES = ("attn_q.bias", "attn_k.bias", "attn_v.bias")
 
 
 def write(job: Job, label: str | None) -> int:
@@ -39,6 +40,7 @@ def write(job: Job, label: str | None) -> int:
     divisors = _divisors(rope, config.head_dim)
     if divisors is not None:
         parts.insert(0, _frequencies(divisors))
+    _tell_of_biases(job.checkpoint.path, arch, parts)
     mixture = Mixture(
         label, config.n_layers, config.tied_head, config.moe is not None, config.n_kv_heads < config.n_heads
     )
@@ -141,6 +143,18 @@ def _frequencies(divisors: NDArray[np.float32]) -> Part:
     values = divisors.astype("<f4")
     weight = Weight(DIVISORS, values.view(np.uint8), QType.F32, values.shape)
     return Part(weight.name, weight.qtype, weight.shape, lambda: (weight,))
+
+
+def _tell_of_biases(path: Path, arch: str, parts: list[Part]) -> None:
+    """Qwen3 with attention_bias has one on what attention gives, too."""
+    biases = {part.name.split(".", 2)[-1] for part in parts if part.name.endswith(".bias")}
+    if arch.startswith("qwen") and (others := biases.difference(_QWEN_BIASES)):
+        logger.warning(
+            "%s: has %s, which llama.cpp does not take for %s: it will not load the GGUF, while gristmill does",
+            path.name,
+            ", ".join(sorted(others)),
+            arch,
+        )
 
 
 def _tell_of_types(path: Path, parts: list[Part], types: dict[str, QType], mixture: Mixture) -> bool:
