@@ -276,3 +276,9 @@ def test_gpt_oss_without_scaling() -> None:
     ours = config_of({**given, "model_type": "gpt_oss"}).rope
     np.testing.assert_allclose(ours.inv_freq, rope_of(plain)[0], rtol=1e-6)
     assert ours.scale == 1
+
+
+@pytest.mark.parametrize("config", [LlamaConfig, Qwen2Config, Qwen3Config])
+def test_null_key_value_heads_are_as_many_as_heads(config: Any) -> None:
+    given = {**HF, "num_key_value_heads": None, "model_type": config.model_type}
+    assert config_of(given).n_kv_heads == config(**given).num_key_value_heads == HF["num_attention_heads"]

@@ -87,7 +87,7 @@ def _hugging_face(checkpoint: Checkpoint) -> ModelConfig:
         n_layers=n_layers,
         d_model=d_model,
         n_heads=n_heads,
-        n_kv_heads=f.int("num_key_value_heads", LIMIT_COUNT, _HF_KV_HEADS.get(arch, n_heads)),
+        n_kv_heads=_hf_kv_heads(f, arch, n_heads),
         head_dim=head_dim,
         d_ff=f.int("moe_intermediate_size" if arch == "qwen3moe" else "intermediate_size", LIMIT_WIDTH * 4),
         norm_eps=f.float("rms_norm_eps", 1e-5 if gpt_oss else 1e-6, high=1.0),
@@ -98,6 +98,12 @@ def _hugging_face(checkpoint: Checkpoint) -> ModelConfig:
         swiglu_limit=_swiglu_limit(f) if gpt_oss else 0.0,
         moe=_hf_experts(f, arch),
     )
+
+
+def _hf_kv_heads(f: Fields, arch: str, n_heads: int) -> int:
+    """null is not the family's usual number: it stands for as many as there are heads."""
+    name = "num_key_value_heads"
+    return f.int(name, LIMIT_COUNT, n_heads if name in f.names() else _HF_KV_HEADS.get(arch, n_heads))
 
 
 def _check_quantization(f: Fields) -> None:
