@@ -60,7 +60,8 @@ def test_sentencepiece_model(data: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "user_defined", [["ab", "abc", "\u2581x", "\n"], ["\u2581\u2581", "\u2581\u2581\u2581", "<x>"], []]
+    "user_defined",
+    [["ab", "abc", "\u2581x", "\n"], ["\u2581\u2581", "\u2581\u2581\u2581", "<x>"], ["e c", "a b", "<x>"], []],
 )
 def test_trained_sentencepiece_models(tmp_path: Path, user_defined: list[str]) -> None:
     """Models of other shapes than Llama's: user-defined symbols, no byte pieces, no dummy prefix."""

@@ -133,7 +133,8 @@ def _refuse_unsupported(model: _Model, path: Path) -> None:
 
 
 def _tokens(model: _Model) -> list[bytes]:
-    """Pieces by id. User-defined ones have spaces for U+2581, as in GGUF: they are decoded as they are spelt."""
+    """Pieces by id. User-defined ones have spaces for U+2581, as in GGUF: they are decoded as they are spelt. One that
+    had a space before is found in no text, where every space is U+2581."""
     return [
         text.replace(SPACE_MARK.encode(), b" ") if kind == USER_DEFINED else text
         for text, kind in zip(model.texts, model.types, strict=True)
@@ -176,7 +177,7 @@ def read_sentencepiece(path: Path, *, adds_bos: bool = True, adds_eos: bool = Fa
         added=tuple(
             AddedToken(as_text(texts[i]), i, AFTER_SPACING if piece_type == USER_DEFINED else SPECIAL)
             for i, piece_type in enumerate(model.types)
-            if piece_type in (UNKNOWN, CONTROL, USER_DEFINED)
+            if piece_type in (UNKNOWN, CONTROL) or (piece_type == USER_DEFINED and b" " not in model.texts[i])
         ),
         bos_id=bos_id,
         unk_id=unk_id,

@@ -29,13 +29,13 @@ def write_sentencepiece(vocabulary: Vocabulary, path: Path) -> None:
 
 
 def _pieces(vocabulary: Vocabulary) -> list[bytes]:
-    rows = zip(token_texts(vocabulary), scores_of(vocabulary), vocabulary.types, strict=True)
-    return [_field(1, _spelt(text, kind).encode()) + _float(2, score) + _int(3, kind) for text, score, kind in rows]
-
-
-def _spelt(text: str, kind: int) -> str:
-    """User-defined tokens have spaces as they are, and SentencePiece's pieces never do."""
-    return text.replace(" ", SPACE_MARK) if kind == USER_DEFINED else text
+    """User-defined tokens have spaces as they are; SentencePiece finds no piece that does."""
+    texts, types = token_texts(vocabulary), vocabulary.types
+    for token in vocabulary.added:
+        if types[token.token_id] == USER_DEFINED:
+            texts[token.token_id] = texts[token.token_id].replace(" ", SPACE_MARK)
+    rows = zip(texts, scores_of(vocabulary), types, strict=True)
+    return [_field(1, text.encode()) + _float(2, score) + _int(3, kind) for text, score, kind in rows]
 
 
 def _trainer(vocabulary: Vocabulary) -> bytes:
