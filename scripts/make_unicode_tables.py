@@ -11,7 +11,9 @@ from pathlib import Path
 
 UNICODE_VERSION = "16.0.0"
 TARGET = Path(__file__).parent.parent / "src/gristmill/native/tokenizer/unicode_tables.h"
-CLASSES = {"Lu": 1, "Lt": 1, "Ll": 2, "Lm": 4, "Lo": 4, "Mn": 8, "Mc": 8, "Me": 8, "Nd": 16, "Nl": 16, "No": 16}
+WORD = 64
+CLASSES = {"Lu": 1, "Lt": 1, "Ll": 2, "Lm": 4, "Lo": 4, "Mn": 8, "Mc": 8, "Me": 8}
+CLASSES |= {"Nd": 16 | WORD, "Nl": 16 | WORD, "No": 16, "Pc": WORD}
 # The property White_Space (PropList.txt), which regular expressions mean by \s.
 WHITE_SPACE = [
     *range(0x09, 0x0E),
@@ -25,6 +27,14 @@ WHITE_SPACE = [
     0x202F,
     0x205F,
     0x3000,
+]
+# The properties Join_Control and, of symbols, Other_Alphabetic (PropList.txt), which \w takes beside categories.
+OTHERS_IN_WORDS = [
+    *range(0x200C, 0x200E),
+    *range(0x24B6, 0x24EA),
+    *range(0x1F130, 0x1F14A),
+    *range(0x1F150, 0x1F16A),
+    *range(0x1F170, 0x1F18A),
 ]
 HEADER = """\
 // Made by scripts/make_unicode_tables.py from Unicode {version}. Do not edit.
@@ -62,6 +72,8 @@ def main() -> None:
         char_class = CLASSES.get(database.category(chr(code_point)), 0)  # type: ignore[attr-defined]
         if code_point in WHITE_SPACE:
             char_class = 32
+        if code_point in OTHERS_IN_WORDS:
+            char_class = WORD
         if not runs or runs[-1] & 0xFF != char_class:
             runs.append(code_point << 8 | char_class)
     rows = [", ".join(f"0x{run:X}" for run in runs[i : i + 10]) for i in range(0, len(runs), 10)]

@@ -373,6 +373,18 @@ def test_added_tokens_claim_their_surroundings(tmp_path: Path) -> None:
     check(mine, theirs, ["".join(random_.choices(pieces, k=random_.randint(1, 9))) for _ in range(3000)])
 
 
+def test_a_single_word_ends_where_words_end(tmp_path: Path) -> None:
+    """Before and after every code point that is assigned, but for private ones: no word goes on in what is no \\w."""
+    content = byte_level_json("qwen2") | {"normalizer": None}
+    content["added_tokens"] = [added(151643, "wordx", single_word=True, special=False)]
+    mine, theirs = both(tmp_path, content)
+    for first in (*range(0, 0x40000, 0x40), *range(0xE0000, 0xE1000, 0x40)):
+        characters = [chr(i) for i in range(first, first + 0x40) if not 0xD800 <= i < 0xE000]
+        after, before = (" ".join(form.format(c) for c in characters) for form in ("wordx{}", "{}wordx"))
+        for text in (after, before):
+            assert mine.encode(text) == theirs.encode(text).ids, f"from U+{first:04X} on"
+
+
 @pytest.mark.parametrize("prepends", [True, False])
 def test_added_tokens_that_are_normalized(tmp_path: Path, prepends: bool) -> None:
     """Where the normalizer puts spaces they get theirs as the text does, and are found after that."""

@@ -6,11 +6,10 @@ namespace gristmill {
 
 namespace {
 
-// Words for kSingleWord: letters, marks, numbers and the underscore.
+// \w: beside such a character kSingleWord does not hold.
 bool is_word(const char* p, const char* end) {
   size_t length;
-  const uint32_t code_point = decode_utf8(p, end, length);
-  return code_point == '_' || (ClassTable::get()[code_point] & (kLetter | kMark | kNumber));
+  return ClassTable::get()[decode_utf8(p, end, length)] & (kLetter | kMark | kWord);
 }
 
 bool is_space(const char* p, const char* end) {

@@ -6,7 +6,7 @@
 
 namespace gristmill {
 
-// General categories, grouped as the published patterns group them.
+// General categories, grouped as the published patterns group them; with the last, what else \w takes.
 enum CharClass : uint8_t {
   kUpper = 1,        // Lu, Lt
   kLower = 2,        // Ll
@@ -14,6 +14,7 @@ enum CharClass : uint8_t {
   kMark = 8,         // M
   kNumber = 16,      // N
   kSpace = 32,       // White_Space
+  kWord = 64,        // Nd, Nl, Pc, Join_Control, the rest of Alphabetic; letters and marks go without saying
   kLetter = kUpper | kLower | kCaseless,
 };
 
