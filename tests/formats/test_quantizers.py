@@ -39,6 +39,8 @@ def samples(rows: int = 24, cols: int = 768) -> F32:
     x[12, 1::2] = 0
     x[13] = np.round(x[13] * 50) / 50  # ties
     x[14] = np.repeat(rng.normal(0, 1, cols // 32), 32)
+    x[15:17] = [[0.37], [-0.37]] * rng.uniform(0.999, 1.001, (2, cols))
+    x[17, :32], x[17, 32:64] = 0.05, -0.05
     return x.astype(np.float32)
 
 
@@ -104,6 +106,27 @@ def test_searches_beat_plain_rounding(qtype: QType, other: Type) -> None:
     x = np.random.default_rng(1).normal(0, 0.02, (64, 1024)).astype(np.float32)
     plain = error_of(np.asarray(kquants.quantize(x, other)).view(np.uint8), qtype, x)
     assert error_of(quantize_blocks(qtype, x), qtype, x) < 0.95 * plain
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("spread", [0, 1e-3])
+@pytest.mark.parametrize(("qtype", "other"), [(QType.Q4_K, Type.Q4_K), (QType.Q5_K, Type.Q5_K)])
+def test_numbers_that_are_nearly_equal_come_back(qtype: QType, other: Type, spread: float, sign: int) -> None:
+    """A sub-block, or every one of a block, whose numbers all get the same code."""
+    rng = np.random.default_rng(3)
+    x = rng.normal(0, 0.5, (128, 8, 32))
+    level = np.ones((128, 8), bool)
+    level[64:, ::2] = False  # beside ordinary ones
+    equal = sign * rng.uniform(0.2, 1, (128, 8, 1)) * rng.uniform(1 - spread, 1 + spread, x.shape)
+    x = np.where(level[..., None], equal, x).astype(np.float32).reshape(128, 256)
+
+    def errors(blocks: NDArray[np.uint8]) -> tuple[float, float]:
+        misses = (gguf.quants.dequantize(blocks.reshape(128, -1), other) - x).reshape(2, 64, 8, 32)
+        return float(np.square(misses[0]).mean()), float(np.square(misses[1][level[64:]]).mean())
+
+    found, plain = errors(quantize_blocks(qtype, x)), errors(np.asarray(kquants.quantize(x, other)).view(np.uint8))
+    assert found[0] <= 1.01 * plain[0] < 1e-4
+    assert found[1] <= 1.01 * plain[1] < 1e-3
 
 
 @pytest.mark.parametrize("qtype", K_TYPES)

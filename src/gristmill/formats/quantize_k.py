@@ -102,11 +102,11 @@ def _best_lines(x: _Floats, n_max: int) -> tuple[_Floats, _Floats]:
         determinant = n * sum_qq - sum_q * sum_q
         step = _divide(n * sum_qx - sum_x * sum_q, determinant)
         offset = _divide(sum_q * sum_qx - sum_qq * sum_x, determinant)
-        through_zero = offset < 0
+        through_zero = (offset < 0) | (determinant <= 0)  # no slope where all codes are the same
         step = np.maximum(np.where(through_zero, _divide(sum_qx, sum_qq), step), np.float32(0))
         offset = np.maximum(offset, np.float32(0))
         error = step * (step * sum_qq - 2 * (offset * sum_q + sum_qx)) + offset * (n * offset + 2 * sum_x)
-        better = (error < best) & (determinant > 0)
+        better = (error < best) & (sum_qq > 0)
         best = np.where(better, error, best)
         best_step, best_offset = np.where(better, step, best_step), np.where(better, offset, best_offset)
     return best_step, best_offset

@@ -82,11 +82,12 @@ void best_lines(const float (*x)[kSide], float n_max, F* best_step, F* best_offs
     F determinant = f_sub(f_mul(n, sum_qq), f_mul(sum_q, sum_q));
     F step = divide(f_sub(f_mul(n, sum_qx), f_mul(sum_x, sum_q)), determinant);
     F offset = divide(f_sub(f_mul(sum_q, sum_qx), f_mul(sum_qq, sum_x)), determinant);
-    step = f_max(pick(f_below(offset, f_zero()), divide(sum_qx, sum_qq), step), f_zero());
+    F through_zero = f_max(f_below(offset, f_zero()), f_at_least(f_zero(), determinant));
+    step = f_max(pick(through_zero, divide(sum_qx, sum_qq), step), f_zero());
     offset = f_max(offset, f_zero());
     F with_step = f_mul(step, f_sub(f_mul(step, sum_qq), twice(f_add(f_mul(offset, sum_q), sum_qx))));
     F error = f_add(with_step, f_mul(offset, f_add(f_mul(n, offset), twice(sum_x))));
-    F better = f_mul(f_below(error, best), f_not(f_at_least(f_zero(), determinant)));
+    F better = f_mul(f_below(error, best), f_not(f_at_least(f_zero(), sum_qq)));
     best = pick(better, error, best);
     *best_step = pick(better, step, *best_step), *best_offset = pick(better, offset, *best_offset);
   }
