@@ -6,6 +6,7 @@ import http.client
 import io
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from collections.abc import Generator, Iterator
 from contextlib import nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -22,10 +24,10 @@ from click.testing import CliRunner, Result
 from parity.data import shared_data
 
 from gristmill import LLM, SamplingParams
-from gristmill.cli import chat_backend, chat_remote, chat_session
+from gristmill.cli import chat_backend, chat_commands, chat_remote, chat_screen, chat_session
 from gristmill.cli.chat_local import _as_one_text
 from gristmill.cli.chat_repl import Repl
-from gristmill.cli.chat_screen import PlainScreen, unquote
+from gristmill.cli.chat_screen import PlainScreen, is_open, unquote
 from gristmill.cli.chat_session import Conversation, load, read_setting, save
 from gristmill.cli.main import main
 from gristmill.dialogue.types import ContentDelta
@@ -169,7 +171,7 @@ def test_set_and_show(model: Path, template: str) -> None:
     done = chat("-m", str(model), "--chat-template", template, "--top-k", "7", "--temp", "0", lines=lines)
     assert "temperature = 0.7\n" in done.stdout
     assert "stop = 'a', 'b'\n" in done.stdout
-    assert "top_k is not set (the model's default: 40)" in done.stdout
+    assert "top_k is not set (gristmill's default: 40)" in done.stdout
     assert "Error: top_k: '3.5' is not a whole number" in done.stderr
     assert "Error: 'n' is no setting; there are temperature, top_k, top_p" in done.stderr
     assert "Error: top_p must be over 0.0 and at most 1.0, not 2.0" in done.stderr
@@ -255,7 +257,7 @@ class Answering:
         self.tally.count()
         yield ContentDelta(answer)
 
-    def defaults(self, conversation: Conversation) -> dict[str, Any]:
+    def defaults(self, conversation: Conversation) -> dict[str, tuple[Any, str]]:
         return {}
 
     def check(self, conversation: Conversation) -> None: ...
@@ -310,6 +312,73 @@ def test_a_conversation_that_is_not_there_is_told_as_by_every_command(model: Pat
     done = greedy(model, lines=f"/load {tmp_path / 'absent.json'}\n/save {tmp_path}\n")
     assert f"Error: {tmp_path / 'absent.json'}: No such file or directory\n" in done.stderr
     assert f"Error: {tmp_path}: Is a directory\n" in done.stderr
+
+
+def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> None:
+    """A pipe that nobody writes to, say."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    command = [sys.executable, "-m", "gristmill", "chat", "--threads", "1"]
+    lines = f"/load {pipe}\n/save {pipe}\n/load /dev/tty\n"
+    done = subprocess.run(command, input=lines, capture_output=True, text=True, timeout=60)
+    assert done.stderr.count(f"Error: {pipe}: is no regular file; give the name of one\n") == 2
+    assert "Error: /dev/tty: is no regular file" in done.stderr
+    assert pipe.is_fifo()
+
+
+def test_a_command_can_be_stopped(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """As on a network's disk that does not answer; nothing has changed then."""
+
+    def slow(path: Path) -> Conversation:
+        signal.raise_signal(signal.SIGINT)
+        return Conversation([say("user", "never")])
+
+    monkeypatch.setattr(chat_commands, "load", slow)
+    repl = Repl(Answering("one"), Scripted("a", "/load talk.json"), Conversation())
+    repl.run()
+    assert repl.conversation.messages == [say("user", "a"), say("assistant", "one")]
+    assert capsys.readouterr().err.endswith("stopped\n")
+
+
+def test_what_a_loaded_conversation_does_not_say_stays(model: Path, template: str, tmp_path: Path) -> None:
+    bare, whole = tmp_path / "bare.json", tmp_path / "whole.json"
+    bare.write_text('{"messages": [{"role": "user", "content": "a"}]}')
+    whole.write_text('{"messages": [], "system": "S", "settings": {"top_k": 7}}')
+    args = ("-m", str(model), "--chat-template", template, "--system", "be brief", "--temp", "0.5")
+    show = "/system\n/set temperature\n/set top_k\n"
+    done = chat(*args, lines=f"/load {bare}\n{show}/load {whole}\n{show}")
+    assert done.stdout == (
+        "be brief\ntemperature = 0.5\ntop_k is not set (gristmill's default: 40)\n"
+        "S\ntemperature is not set (gristmill's default: 0.8)\ntop_k = 7\n"
+    )
+    assert f"1 messages from {bare}; it says nothing of system and settings: what was set stays\n" in done.stderr
+    assert done.stderr.endswith(f"0 messages from {whole}\n")
+
+
+def test_a_block_of_lines_takes_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which ends where it does at a terminal, where the whole text is looked at each time."""
+    parts = ["", " ", "a", '"', '""', '"""', ' """ ', '"""a', 'b"""', "/system ", '/system """', '""" """']
+    random = Random(1)
+    texts = ["\n".join(random.choices(parts, k=random.randint(1, 5))) for _ in range(2000)]
+    lines = ['"""', *["some line or other"] * 1000, '"""']
+    looked_at: list[str] = []
+
+    def noted(text: str) -> bool:
+        looked_at.append(text)
+        return is_open(text)
+
+    def read(text: str) -> str | None:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        return PlainScreen().read("", "")
+
+    monkeypatch.setattr(chat_screen, "is_open", noted)
+    for text in texts:
+        there = text.split("\n")
+        ends = (n for n in range(1, len(there)) if not is_open("\n".join(there[:n])))
+        assert read(text + "\n") == "\n".join(there[: next(ends, len(there))])
+    looked_at.clear()
+    assert read("\n".join(lines)) == "\n".join(lines)
+    assert sum(map(len, looked_at)) < 100
 
 
 @pytest.mark.parametrize(
@@ -612,6 +681,18 @@ def test_what_goes_wrong_on_a_server_is_said(server: Server, status: int, events
     assert roles == (["user", "assistant", "user"] if "Hel" in done.stdout else ["user"])  # what came is kept
 
 
+def test_an_answer_that_has_no_room_is_told_what_to_set(server: Server) -> None:
+    """/clear does not help where max_tokens alone takes the context."""
+    server.status = 400
+    server.events = [{"error": {"message": "no room", "code": "context_length_exceeded"}}]
+    done = chat("--base-url", server.url, "-n", "98", lines="Hi\n/set max_tokens default\nHi\n")
+    first, second = done.stderr.split("max_tokens is not set")
+    assert "/set max_tokens default, or a smaller value" in first
+    assert "The context is full" not in first
+    assert "/set max_tokens" not in second
+    assert "The context is full: /clear begins a new conversation" in second
+
+
 def test_what_is_no_error_of_a_server(server: Server) -> None:
     """Its events may have no space after the colon, and name an error where there is none."""
     answer = json.dumps({**piece("stop", content="Hello"), "error": None})
@@ -632,7 +713,7 @@ def test_what_a_server_recommends_is_shown_and_effort_is_its_own_field(server: S
     server.events = GOOD
     server.models[0]["default_sampling_params"] = {"top_k": 20, "stop": "x"}
     done = chat("--base-url", server.url, lines="/set top_k\n/set stop\n/think low\nHi\n")
-    assert done.stdout.startswith("top_k is not set (the model's default: 20)\nstop is not set\n")
+    assert done.stdout.startswith("top_k is not set (the server's default: 20)\nstop is not set\n")
     body = server.asked[0][2]
     assert body["reasoning_effort"] == "low"
     assert not {"top_k", "chat_template_kwargs"} & set(body)

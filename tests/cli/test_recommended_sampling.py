@@ -67,7 +67,7 @@ def test_chat_shows_it(model: str) -> None:
     assert "top_k = 3\n" in shown
     assert shown.endswith(
         "temperature is not set (the model's default: 0.9)\ntop_k is not set (the model's default: 1)\n"
-        "top_p is not set (the model's default: 0.95)\n"
+        "top_p is not set (gristmill's default: 0.95)\n"
     )
 
 

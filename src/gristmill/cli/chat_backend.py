@@ -16,7 +16,14 @@ ChatDelta = ReasoningDelta | ContentDelta
 
 
 class ContextFullError(ValueError):
-    """The conversation leaves no room for an answer."""
+    """The conversation leaves no room for an answer.
+
+    limit  what max_tokens was: it may be that alone which has no room. None where it played no part
+    """
+
+    def __init__(self, message: str, limit: int | None = None) -> None:
+        super().__init__(message)
+        self.limit = limit
 
 
 @dataclass(slots=True)
@@ -100,8 +107,8 @@ class Backend(Protocol):
         """
         ...
 
-    def defaults(self, conversation: Conversation) -> Mapping[str, Any]:
-        """How tokens are chosen where nothing is set; without what nobody says."""
+    def defaults(self, conversation: Conversation) -> Mapping[str, tuple[Any, str]]:
+        """How tokens are chosen where nothing is set, each with who says it; without what nobody says."""
         ...
 
     def check(self, conversation: Conversation) -> None:

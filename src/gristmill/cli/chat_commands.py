@@ -24,7 +24,7 @@ _HELP: Final = """\
 /regenerate        another answer to the last message
 /clear             begin a new conversation (/reset); system message and settings stay
 /save FILE         write the conversation as JSON
-/load FILE         go on with one that was saved
+/load FILE         go on with one that was saved; what it does not set stays as it is
 /tokens            ids and texts of the last prompt and its answer
 /bye               leave (/exit, /quit, Ctrl-D)
 
@@ -116,11 +116,16 @@ def _save(repl: Repl, rest: str) -> None:
 
 def _load(repl: Repl, rest: str) -> None:
     path = _path("load", rest)
-    loaded = load(path)
+    loaded, before = load(path), repl.conversation
+    unsaid = [name for name in ("system", "settings", "think") if getattr(loaded, name) in (None, {})]
+    kept = [name for name in unsaid if getattr(before, name)]
+    for name in kept:
+        setattr(loaded, name, getattr(before, name))
     repl.backend.check(loaded)
     repl.conversation = loaded
     repl.tally = None
-    repl.screen.note(f"{len(loaded.messages)} messages from {path}")
+    stays = f"; it says nothing of {' and '.join(kept)}: what was set stays" if kept else ""
+    repl.screen.note(f"{len(loaded.messages)} messages from {path}{stays}")
 
 
 def _regenerate(repl: Repl, rest: str) -> None:
@@ -177,8 +182,8 @@ def _settings(repl: Repl) -> list[str]:
 def _setting(repl: Repl, name: str) -> str:
     if name in repl.conversation.settings:
         return f"{name} = {_written(repl.conversation.settings[name])}"
-    default = repl.backend.defaults(repl.conversation).get(name)
-    return f"{name} is not set" + ("" if default is None else f" (the model's default: {default})")
+    found = repl.backend.defaults(repl.conversation).get(name)
+    return f"{name} is not set" + ("" if found is None else f" ({found[1]}'s default: {found[0]})")
 
 
 def _written(value: object) -> str:

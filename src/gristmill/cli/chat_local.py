@@ -73,7 +73,7 @@ class LocalBackend:
     def answer(self, conversation: Conversation) -> Generator[ChatDelta, None, None]:
         self.check(conversation)
         prompt = self._prompt(conversation)
-        chosen = params(conversation.settings, self._defaults(prompt))
+        chosen = params(conversation.settings, {**USUAL, **self._recommended.in_chat(prompt.thinks)})
         ids = list(prompt.ids)
         if self.context is not None and len(ids) >= self.context:
             raise ContextFullError(
@@ -112,9 +112,11 @@ class LocalBackend:
                 f"this model's chat template does not know {wanted} (think {conversation.think}); {remedy}"
             )
 
-    def defaults(self, conversation: Conversation) -> Mapping[str, Any]:
+    def defaults(self, conversation: Conversation) -> Mapping[str, tuple[Any, str]]:
         first = Conversation([{"role": "user", "content": "?"}], conversation.system, think=conversation.think)
-        return self._defaults(self._prompt(first))
+        recommended = self._recommended.in_chat(self._prompt(first).thinks)
+        usual = {name: (value, "gristmill") for name, value in USUAL.items()}
+        return {**usual, **{name: (value, "the model") for name, value in recommended.items()}}
 
     def token_text(self, token_id: int) -> str:
         return self._tokenizer.token_text(token_id) if token_id < self._tokenizer.vocab_size else ""
@@ -124,9 +126,6 @@ class LocalBackend:
 
     def close(self) -> None:
         self._llm.close()
-
-    def _defaults(self, prompt: ChatPrompt) -> dict[str, Any]:
-        return {**USUAL, **self._recommended.in_chat(prompt.thinks)}
 
     def _prompt(self, conversation: Conversation) -> ChatPrompt:
         if self._template is None:

@@ -45,18 +45,22 @@ class RemoteBackend:
         self.notice: str | None = None
         self.tally: Tally | None = None
         self.context: int | None = None
-        self._defaults: dict[str, Any] = {}
+        self._defaults: dict[str, tuple[Any, str]] = {}
         self.name = model if model is not None else self._only_model()
 
     def answer(self, conversation: Conversation) -> Generator[ChatDelta, None, None]:
         tally = self.tally = Tally(least_s=_LEAST_S)
-        with closing(self._open("/chat/completions", _body(self.name, conversation))) as response:
+        try:
+            opened = self._open("/chat/completions", _body(self.name, conversation))
+        except ContextFullError as error:
+            raise ContextFullError(str(error), conversation.settings.get("max_tokens")) from None
+        with closing(opened) as response:
             for chunk in _events(response, self._base):
                 yield from _read_chunk(chunk, tally)
         if tally.finish is None:
             raise OSError(f"{self._base}: the connection ended before the answer did")
 
-    def defaults(self, conversation: Conversation) -> Mapping[str, Any]:
+    def defaults(self, conversation: Conversation) -> Mapping[str, tuple[Any, str]]:
         return self._defaults
 
     def check(self, conversation: Conversation) -> None:
@@ -81,7 +85,8 @@ class RemoteBackend:
         length = models[0].get("max_model_len")
         self.context = length if isinstance(length, int) and length > 0 else None
         if isinstance(told := models[0].get("default_sampling_params"), dict):
-            self._defaults = {name: value for name, value in told.items() if isinstance(value, int | float)}
+            numbers = {name: value for name, value in told.items() if isinstance(value, int | float)}
+            self._defaults = {name: (value, "the server") for name, value in numbers.items()}
         return str(names[0])
 
     def _open(self, path: str, body: bytes | None = None, timeout: float | None = None) -> IO[bytes]:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from types import FrameType
+from typing import Final
 
 from gristmill.cli import chat_commands
 from gristmill.cli.chat_backend import Backend, ContextFullError, Tally
@@ -14,6 +15,12 @@ from gristmill.cli.chat_screen import Screen, unquote
 from gristmill.cli.chat_session import Conversation
 from gristmill.cli.streams import one_line
 from gristmill.dialogue.types import ReasoningDelta
+
+_FULL: Final = "The context is full: /clear begins a new conversation, /save FILE keeps this one first."
+_ANSWER_TOO_LONG: Final = (
+    "It may have room for the conversation, and not for max_tokens more: /set max_tokens default, or a smaller value."
+    " If that does not help, it is full: /clear begins a new conversation, /save FILE keeps this one first."
+)
 
 
 class Repl:
@@ -68,9 +75,7 @@ class Repl:
             return self._take(reasoning, content, "stopped")
         except ContextFullError as error:
             self.screen.end_answer()
-            self.fail(
-                f"{error}.\nThe context is full: /clear begins a new conversation, /save FILE keeps this one first."
-            )
+            self.fail(f"{error}.\n{_ANSWER_TOO_LONG if error.limit is not None else _FULL}")
             return self._take(reasoning, content, "")
         except (ValueError, OSError, MemoryError) as error:
             self.screen.end_answer()
@@ -94,15 +99,24 @@ class Repl:
         if text is None:
             return False
         if (command := chat_commands.find(text)) is not None:
-            try:
-                return chat_commands.run(self, *command)
-            except (ValueError, OSError) as error:
-                self.fail(one_line(error))
-                return True
+            return self._command(*command)
         text, quoted = unquote(text)
         if text.strip() or quoted:
             self.conversation.messages.append({"role": "user", "content": text})
             self.answer()
+        return True
+
+    def _command(self, name: str, rest: str) -> bool:
+        """Do it. False: leave."""
+        try:
+            with self._interrupts.once():
+                return chat_commands.run(self, name, rest)
+        except KeyboardInterrupt:
+            if not self.screen.interactive:
+                raise
+            self.screen.note("stopped")
+        except (ValueError, OSError) as error:
+            self.fail(one_line(error))
         return True
 
     def _take(self, reasoning: list[str], content: list[str], early: str | None) -> bool:

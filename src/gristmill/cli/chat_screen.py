@@ -73,12 +73,15 @@ class PlainScreen:
         self._within_line = set[TextIO]()
 
     def read(self, kept: str, hint: str) -> str | None:
-        lines: list[str] = []
+        first = self._line()
+        if first is None or not is_open(first):
+            return first
+        lines = [first]
         while (line := self._line()) is not None:
             lines.append(line)
-            if not is_open("\n".join(lines)):
+            if line.rstrip().endswith('"""'):
                 break
-        return "\n".join(lines) if lines else None
+        return "\n".join(lines)
 
     def reasoning(self, text: str) -> None:
         self._write(text, sys.stderr)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from gristmill.formats.write_file import new_file
 from gristmill.types import SamplingParams
@@ -135,7 +135,7 @@ def save(path: Path, conversation: Conversation, model: str) -> None:
 
 def load(path: Path) -> Conversation:
     """What `save` wrote, or another JSON object with `messages` as OpenAI has them. ValueError naming the field."""
-    with path.open("rb") as file:
+    with _open(path) as file:
         data = file.read(MAX_FILE_BYTES + 1)
     if len(data) > MAX_FILE_BYTES:
         raise ValueError(f"{path}: has more than {MAX_FILE_BYTES} bytes; this is no conversation")
@@ -192,5 +192,12 @@ def _text_or_none(content: Mapping[str, Any], name: str, path: Path) -> str | No
 
 
 def _is_chat(path: Path) -> bool:
-    with path.open("rb") as file:
+    with _open(path) as file:
         return file.read(len(_HEAD)) == _HEAD.encode()
+
+
+def _open(path: Path) -> BinaryIO:
+    """ValueError for a pipe or a terminal, which would be waited for."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise ValueError(f"{path}: is no regular file; give the name of one")
+    return path.open("rb")
