@@ -31,7 +31,11 @@ def test_a_server_of_its_own(model: str, tmp_path: Path) -> None:
     args = ["-m", model, "--threads", "1", "--num-prompts", "8", "--input-len", "5:9", "--output-len", "3:6"]
     files = ["--output-json", str(tmp_path / "all.json"), "--plot", str(tmp_path / "latency.PNG")]
     limits = ["--max-concurrency", "2", "--goodput", "ttft:60000,tpot:60000"]
-    env = {"http_proxy": "http://127.0.0.1:9", "no_proxy": "", "GRISTMILL_UDS": str(tmp_path / "elsewhere")}
+    env = {"http_proxy": "http://127.0.0.1:9", "no_proxy": ""}
+    # What is meant for a server that others ask is not for this one.
+    env |= {"GRISTMILL_UDS": str(tmp_path / "elsewhere"), "GRISTMILL_API_KEY_FILE": str(tmp_path / "keys")}
+    env |= {"GRISTMILL_API_KEY": "one\ntwo", "GRISTMILL_SERVED_MODEL_NAME": "a\nb"}
+    (tmp_path / "keys").write_text("three\n")
     done = run(*args, *files, *limits, "--json", env=env)
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
@@ -172,6 +176,7 @@ def test_more_connections_than_a_shell_lets_files_be_open(theirs: str) -> None:
         (["--temperature", "inf"], "'inf' is no finite number"),
         (["--seed", "-1"], "-1 is not in the range"),
         (["--base-url", "http://127.0.0.1:9", "--api-key", "ж"], "holds 'ж', which is not in Latin-1"),
+        (["--base-url", "http://127.0.0.1:9", "--api-key", "one\ntwo"], "'--api-key': is no key: give one, without"),
         (["--base-url", "http://a", "--plot", "x.gif"], "must end in .png"),
         (["--base-url", "http://a", "--dataset", "nowhere.json"], "nowhere.json"),
     ],

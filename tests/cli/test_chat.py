@@ -739,6 +739,15 @@ def test_a_server_s_address_may_leave_out_the_version(server: Server, ending: st
     assert server.asked[0][0] == "/v1/chat/completions"
 
 
+def test_keys_of_a_server_are_nothing_to_a_model_here(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which the environment may hold, a line each."""
+    monkeypatch.setenv("GRISTMILL_API_KEY", "one\ntwo")
+    assert chat("-m", str(model), lines="/bye\n").exit_code == 0
+    refused = chat("--base-url", "http://127.0.0.1:9", lines="/bye\n")
+    assert refused.exit_code == 2
+    assert "is no key: give one, without white space" in refused.stderr
+
+
 def test_a_server_s_other_path_is_kept(server: Server) -> None:
     server.events = GOOD
     chat("--base-url", server.url.removesuffix("/v1") + "/openai", lines="Hi\n")

@@ -309,6 +309,23 @@ def test_a_number_of_threads_that_cannot_be(args: str, n_threads: str) -> None:
     assert f"'--threads': {n_threads} is not in the range 1<=x<=1024" in done.stderr
 
 
+@pytest.mark.parametrize(
+    "args",
+    [
+        *(
+            "serve --uds no/where --drain-timeout nan",
+            "serve --uds no/where --gpu-memory-fraction nan",
+            "generate -p a --gpu-memory-fraction nan",
+        ),
+        "chat --gpu-memory-fraction nan",
+    ],
+)
+def test_what_is_no_number_is_in_no_range(args: str) -> None:
+    done = CliRunner().invoke(main, args.split(), input="")
+    assert done.exit_code == 2
+    assert f"'{args.split()[-2]}': 'nan' is no finite number" in done.stderr
+
+
 def test_a_file_that_is_no_text_is_named(model: str, tmp_path: Path) -> None:
     (tmp_path / "bytes").write_bytes(b"\xff")
     for option in ("--grammar", "--json-schema"):

@@ -23,7 +23,7 @@ from gristmill.bench.serving.models import only_model
 from gristmill.bench.serving.prompts import Prompt, Span, sharegpt, synthetic
 from gristmill.bench.serving.report import detail, summarize
 from gristmill.cli import options
-from gristmill.cli.bench_serve_options import Bounds, FiniteRange, JsonObject, Percentiles, Rate, SpanType
+from gristmill.cli.bench_serve_options import Bounds, JsonObject, Percentiles, Rate, SpanType
 from gristmill.cli.bench_serve_own import own_server
 from gristmill.cli.bench_serve_table import print_summary
 from gristmill.cli.open_files import allow_open_files
@@ -75,15 +75,15 @@ class _Asked:
 @options.option("--input-len", type=SpanType(), default="512", help="tokens of random prompts; LOW:HIGH draws evenly")
 @options.option("--output-len", type=SpanType(), help="tokens to answer, likewise [default: 128; with --dataset: its]")
 @options.option("--ignore-eos/--no-ignore-eos", default=None, help="answer to the full length [default: no --dataset]")
-@options.option("--temperature", type=FiniteRange(0), default=0.0, help="of every request")
+@options.option("--temperature", type=options.FiniteRange(0), default=0.0, help="of every request")
 @options.option("--extra-body", type=JsonObject(), default="{}", help="more fields of every request")
 @options.option("--stream/--no-stream", default=True, help="without streams there is no time to first token")
 @options.option("--request-rate", type=Rate(), default="inf", help="requests a second; inf sends all at once")
 @options.option(
-    "--burstiness", type=FiniteRange(0, 1e6, min_open=True), default=1.0, help="1 is Poisson, less burstier"
+    "--burstiness", type=options.FiniteRange(0, 1e6, min_open=True), default=1.0, help="1 is Poisson, less burstier"
 )
 @options.option("--max-concurrency", type=click.IntRange(1, 100_000), help="requests that are open at once")
-@options.option("--request-timeout", type=FiniteRange(0, min_open=True), default=3600.0, help="seconds for one")
+@options.option("--request-timeout", type=options.FiniteRange(0, min_open=True), default=3600.0, help="seconds for one")
 @options.option("--seed", type=click.IntRange(0), default=0, help="of prompts, lengths and times")
 @options.option("--goodput", type=Bounds(), help="count the requests within bounds: ttft:1000,tpot:50,e2el:9000 (ms)")
 @options.option("--metric-percentiles", type=Percentiles(), default="50,90,99", help="which are shown")
@@ -147,6 +147,7 @@ def serve(
         raise click.UsageError("give --base-url of a server, or -m FILE to start one")
     if base_url is not None:
         options.refuse_given(_OWN, "is for a server that is started here, not for --base-url")
+        options.check_key(api_key)
     if not stream and goodput is not None and goodput.keys() - {"e2el"}:
         raise click.UsageError("--goodput: of answers that are no streams only e2el is known")
     asked = _Asked(num_prompts, dataset, input_len, output_len, seed)
@@ -159,8 +160,8 @@ def serve(
     own = _serve_args(model or "", slots, tokenizer, context, threads, kv_type, quantize, device)
     allow_open_files(min(num_prompts, max_concurrency or num_prompts) + num_warmups + _OTHER_FILES)
     with own_server(own) if base_url is None else nullcontext(base_url) as url:
-        name = model if base_url is not None else None
-        target = _target(url, name, api_key, backend == "openai-chat", endpoint, fields, stream)
+        name, key = (model, api_key) if base_url is not None else (None, None)
+        target = _target(url, name, key, backend == "openai-chat", endpoint, fields, stream)
         _warm_up(target, warmups)
         with _shown(len(prompts)) as done, giving_way():  # where the server is on this machine, it comes first
             measured = asyncio.run(run(target, prompts, pace, done))

@@ -46,16 +46,6 @@ class Rate(options.ParamType):
         return rate
 
 
-class FiniteRange(click.FloatRange):
-    """A range that holds neither NaN, which is beyond no bound, nor infinity."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        found = float(super().convert(value, param, ctx))
-        if not math.isfinite(found):
-            self.fail(f"{value!r} is no finite number", param, ctx)
-        return found
-
-
 class Bounds(options.ParamType):
     """metric:milliseconds, with commas between."""
 

@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from typing import IO
 
 _ENDS_WITHIN_S = 15.0
+_NOT_ITS = {f"GRISTMILL_{name}" for name in ("UDS", "API_KEY", "API_KEY_FILE", "SERVED_MODEL_NAME")}
+"""Meant for the servers that others ask: it would listen elsewhere, ask for keys or have names of its own."""
 
 
 @contextmanager
@@ -23,7 +25,7 @@ def own_server(args: Sequence[str]) -> Iterator[str]:
     port = _free_port()
     url = f"http://127.0.0.1:{port}"
     command = [sys.executable, "-m", "gristmill", "serve", *args, "--host", "127.0.0.1", "--port", str(port)]
-    env = {name: value for name, value in os.environ.items() if name != "GRISTMILL_UDS"}  # it would listen there
+    env = {name: value for name, value in os.environ.items() if name not in _NOT_ITS}
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=env)
         try:

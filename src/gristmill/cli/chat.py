@@ -112,6 +112,7 @@ def chat(
     backend: Backend
     if base_url is not None:
         options.refuse_given(_HERE, "is for a model in this process, not for --base-url")
+        options.check_key(api_key)
         from gristmill.cli.chat_remote import RemoteBackend
 
         backend = RemoteBackend(base_url, api_key, model)

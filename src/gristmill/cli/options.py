@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from functools import wraps
@@ -21,6 +22,16 @@ class ParamType(click.ParamType):  # type: ignore[type-arg]
     """A type of an option's own, without the parameter that only the latest versions of click have."""
 
 
+class FiniteRange(click.FloatRange):
+    """A range that holds neither NaN, which is beyond no bound, nor infinity."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        found = float(super().convert(value, param, ctx))
+        if not math.isfinite(found):
+            self.fail(f"{value!r} is no finite number", param, ctx)
+        return found
+
+
 class _Text(click.types.StringParamType):
     """Several in one environment variable stand on lines of their own; lines without anything are left out."""
 
@@ -37,16 +48,13 @@ def option(*names: str, **settings: Any) -> Callable[[F], F]:
     return click.option(*names, envvar=variable, show_default=True, **settings)
 
 
-def _only_key(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """A server may take several, a line each; whoever asks it shows one."""
-    if value is not None and len(value.split()) != 1:
-        raise click.BadParameter("is no key: give one, without white space")
-    return value
+def check_key(key: str | None) -> None:
+    """A server may take several, a line each; whoever asks it shows one. UsageError for what is none."""
+    if key is not None and len(key.split()) != 1:
+        raise click.BadParameter("is no key: give one, without white space", param_hint="'--api-key'")
 
 
-api_key = option(
-    "--api-key", callback=_only_key, help="the server's key; better in GRISTMILL_API_KEY, which other users do not see"
-)
+api_key = option("--api-key", help="the server's key; better in GRISTMILL_API_KEY, which other users do not see")
 model = click.option(
     "-m",
     "--model",
@@ -90,7 +98,7 @@ processor = option(
 )
 gpu_memory_fraction = option(
     "--gpu-memory-fraction",
-    type=click.FloatRange(0, 1, min_open=True),
+    type=FiniteRange(0, 1, min_open=True),
     default=0.9,
     metavar="SHARE",
     help="of a card's memory that weights and cache may take",

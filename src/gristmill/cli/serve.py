@@ -46,7 +46,9 @@ Examples:
 @options.option("--insecure", is_flag=True, help="listen at another address than this machine's own without a key")
 @options.option("--slots", type=click.IntRange(1, 4096), default=16, help="answers that are computed at once")
 @options.option("--max-queue", type=click.IntRange(0, 100_000), default=256, help="answers that may wait for a slot")
-@options.option("--drain-timeout", type=click.FloatRange(0, 86_400), default=30.0, help="seconds to finish at the end")
+@options.option(
+    "--drain-timeout", type=options.FiniteRange(0, 86_400), default=30.0, help="seconds to finish at the end"
+)
 @options.option("--cors-origin", multiple=True, help="pages from there may ask; '*': from anywhere")
 @options.option(
     "--allowed-host",
