@@ -133,6 +133,33 @@ def test_failures_are_counted_and_named(theirs: str) -> None:
     assert len(first["messages"][0]["content"].split()) == 4
 
 
+def test_files_for_which_there_is_no_room(theirs: str, tmp_path: Path) -> None:
+    """The system's limit on files stands for a disk that becomes full."""
+    code = (
+        "import resource, sys, matplotlib.font_manager; from gristmill.cli.main import main;"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)); main(sys.argv[1:])"
+    )
+    asked = ("bench", "serve", "--base-url", theirs, "--num-prompts", "3", "--num-warmups", "0", "--input-len", "4")
+    for option, name in (("--output-json", "all.json"), ("--plot", "latency.png"), ("--plot", "latency.SVG")):
+        command = [sys.executable, "-c", code, *asked, option, str(tmp_path / name)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 1
+        assert done.stderr.endswith(f"{tmp_path / name}: cannot be written: File too large; nothing of it was kept\n")
+    assert not list(tmp_path.iterdir())
+
+
+def test_figures_may_go_to_a_pipe(theirs: str) -> None:
+    args = ("--base-url", theirs, "--num-prompts", "3", "--num-warmups", "0", "--input-len", "4")
+    done = subprocess.run(
+        [sys.executable, "-m", "gristmill", "bench", "serve", *args, "--json", "--output-json", "/dev/stderr"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stderr.splitlines()[-1])["completed"] == json.loads(done.stdout)["completed"]
+
+
 def test_nothing_answered_is_a_failure(theirs: str) -> None:
     done = run(
         "--base-url", theirs, "--model", "x", "--num-warmups", "0", "--num-prompts", "2", "--no-stream", "--json"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -233,6 +235,22 @@ def test_pictures(model: Path, gpt_oss: Path, tmp_path: Path) -> None:
         picture = (tmp_path / name).read_bytes()
         assert picture.startswith(b"\x89PNG" if name.endswith("png") else b"<?xml")
         assert len(picture) > 20_000
+
+
+@pytest.mark.parametrize("args", [("-p", PROMPT), SEVERAL])
+def test_a_picture_for_which_there_is_no_room(model: Path, args: tuple[object, ...], tmp_path: Path) -> None:
+    """The system's limit on files stands for a disk that becomes full."""
+    pytest.importorskip("matplotlib", reason="the pictures need matplotlib")
+    code = (
+        "import resource, sys, matplotlib.font_manager; from gristmill.cli.main import main;"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000)); main(sys.argv[1:])"
+    )
+    command = [sys.executable, "-c", code, "trace", "-m", str(model), "--threads", "1", *map(str, args)]
+    for name in ("a.png", "a.svg"):
+        done = subprocess.run([*command, "-o", str(tmp_path / name)], capture_output=True, text=True)
+        assert done.returncode == 1
+        assert done.stderr.endswith(f"{tmp_path / name}: cannot be written: File too large; nothing of it was kept\n")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("most", [20, 45, 900, 20_000, 3e6])

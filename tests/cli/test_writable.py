@@ -18,6 +18,7 @@ from gristmill.bench.serving.load import Run
 from gristmill.cli import bench_serve
 from gristmill.cli.main import main
 from gristmill.cli.writable import check_file, check_folder
+from gristmill.formats.write_file import WriteError
 
 
 @pytest.fixture(scope="module")
@@ -67,8 +68,8 @@ def test_places_that_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(click.UsageError, match="is a folder; name a file in it"):
         check_file("-o", tmp_path)
     monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)
-    check_file("-o", file)
-    for check, path in ((check_file, tmp_path / "new"), (check_folder, tmp_path / "a" / "b")):
+    check_file("-o", Path(os.devnull))
+    for check, path in ((check_file, file), (check_file, tmp_path / "new"), (check_folder, tmp_path / "a" / "b")):
         with pytest.raises(click.UsageError, match=f"{tmp_path} may not be written to"):
             check("-o", path)
 
@@ -76,7 +77,7 @@ def test_places_that_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_measurement_is_shown_even_if_it_cannot_be_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(IsADirectoryError):
+    with pytest.raises(WriteError, match=f"{tmp_path}: cannot be written: Is a directory"):
         bench_serve._tell({"completed": 7}, Run(), (50.0,), tmp_path, as_json=True)
     assert '"completed": 7' in capsys.readouterr().out
 

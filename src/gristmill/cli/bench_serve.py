@@ -28,6 +28,7 @@ from gristmill.cli.bench_serve_own import own_server
 from gristmill.cli.bench_serve_table import print_summary
 from gristmill.cli.open_files import allow_open_files
 from gristmill.cli.writable import check_file
+from gristmill.formats.write_file import write_whole
 from gristmill.printable import printable
 from gristmill.serve.giving_way import giving_way
 from gristmill.tokenizer.interface import Tokenizer
@@ -192,7 +193,7 @@ def _tell(
     else:
         print_summary(summary, percentiles)
     if output_json is not None:  # last, as the disk may be full by now
-        output_json.write_text(json.dumps({**summary, "requests": detail(measured)}) + "\n")
+        write_whole(output_json, (json.dumps({**summary, "requests": detail(measured)}) + "\n").encode())
 
 
 def _prompts(asked: _Asked, vocabulary: Tokenizer | None, as_ids: bool) -> list[Prompt]:

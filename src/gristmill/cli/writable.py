@@ -17,7 +17,10 @@ def check_file(flag: str, path: Path) -> None:
         raise click.UsageError(f"{flag} {path}: is a folder; name a file in it")
     if not path.parent.is_dir():
         raise click.UsageError(f"{flag} {path}: there is no folder {path.parent}; make it, or name another")
-    _check_access(flag, path, path if path.exists() else path.parent)
+    if path.exists():
+        _check_access(flag, path, path)
+    if path.is_file() or not path.exists():  # it is written beside its place
+        _check_access(flag, path, path.resolve().parent)
 
 
 def check_socket(flag: str, path: Path) -> None:

@@ -60,6 +60,18 @@ def new_folder(path: Path, n_bytes: int) -> Iterator[Path]:
             shutil.rmtree(part, ignore_errors=True)
 
 
+def write_whole(path: Path, data: bytes) -> None:
+    """A small file of its own, as `new_file` has it; but a pipe or a device is given the data. WriteError names it."""
+    if not path.exists() or path.is_file():
+        with new_file(path, len(data)) as file:
+            file.write(data)
+        return
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise WriteError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
 def write_all(file: BinaryIO, data: Any) -> int:
     """Bytes or a contiguous array; how many bytes."""
     view = memoryview(data).cast("B")

@@ -7,12 +7,14 @@ tell them apart.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gristmill.formats.write_file import write_whole
 from gristmill.tracing.forward import Lens
 from gristmill.tracing.timeline import AGAIN, ANSWER, PROMPT, WAITING, Share, Timeline
 from gristmill.tracing.view import View
@@ -53,7 +55,7 @@ def draw_view(path: Path, view: View, lenses: Sequence[Lens], names: Name) -> No
         _draw_experts(last, view)
     else:
         _draw_next(last, view, names)
-    figure.savefig(path, dpi=_DPI)
+    _save(figure, path)
 
 
 def draw_timeline(path: Path, timeline: Timeline) -> None:
@@ -78,7 +80,14 @@ def draw_timeline(path: Path, timeline: Timeline) -> None:
         _plain(axes)
         axes.grid(axis="y", color="#DDDDDD", linewidth=0.6)
         axes.set_axisbelow(True)
-    figure.savefig(path, dpi=_DPI)
+    _save(figure, path)
+
+
+def _save(figure: Figure, path: Path) -> None:
+    """In the format that the path's ending names."""
+    drawn = BytesIO()
+    figure.savefig(drawn, dpi=_DPI, format=path.suffix[1:].lower())
+    write_whole(path, drawn.getvalue())
 
 
 def _draw_lens(axes: Axes, view: View, lenses: Sequence[Lens], names: Name) -> None:

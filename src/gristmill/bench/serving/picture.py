@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from gristmill.bench.serving.load import Run
 from gristmill.bench.serving.report import TITLES, values
+from gristmill.formats.write_file import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,7 +47,9 @@ def draw(path: Path, run: Run, title: str) -> None:
         axes.set_ylim(0, 1.02)
         axes.grid(alpha=0.3)
         axes.legend(loc="lower right", fontsize=8)
-    figure.savefig(path, dpi=_DPI)
+    drawn = BytesIO()
+    figure.savefig(drawn, dpi=_DPI, format=path.suffix[1:].lower())
+    write_whole(path, drawn.getvalue())
 
 
 def _curve(axes: Axes, ms: Sequence[float], metric: str) -> None:
