@@ -7,7 +7,9 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -331,9 +333,32 @@ def test_a_file_that_is_no_text_is_named(model: str, tmp_path: Path) -> None:
     for option in ("--grammar", "--json-schema"):
         done = CliRunner().invoke(main, ["generate", "-m", model, "-p", "a", option, str(tmp_path / "bytes")])
         assert done.exit_code == 1
-        assert done.stderr == f"Error: {option}: {tmp_path / 'bytes'} is not UTF-8 text\n"
+        assert done.stderr == f"Error: {option}: {tmp_path / 'bytes'}: is not UTF-8 text\n"
     done = CliRunner().invoke(main, ["serve", "-m", model, "--api-key-file", str(tmp_path / "bytes")])
     assert (done.exit_code, done.stderr) == (1, f"Error: {tmp_path / 'bytes'}: is not UTF-8 text\n")
+
+
+@pytest.mark.parametrize(
+    "args", ["generate -p a --grammar", "generate -p a --json-schema", "serve -m nowhere.gguf --port 0 --api-key-file"]
+)
+def test_of_a_text_without_end_little_is_read(args: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe")
+    written = 0
+
+    def write() -> None:
+        nonlocal written
+        with suppress(BrokenPipeError), open("pipe", "wb", buffering=0) as pipe:
+            while written < 16 << 20:
+                written += pipe.write(b"start: /a/\n" * 1000)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    done = CliRunner().invoke(main, [*args.split(), "pipe"], input="")
+    writer.join(60)
+    assert done.exit_code == 1
+    assert "pipe: has more than 1048576 characters" in done.stderr
+    assert written < 4 << 20
 
 
 def test_too_little_memory_is_said_in_a_line(model: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -269,6 +269,9 @@ def test_folders_and_files_that_are_not_there(tmp_path: Path) -> None:
     assert [p.name for p in find_files([tmp_path])] == ["a.jsonl", "b.txt", "c.json"]
     with pytest.raises(ValueError, match="no such file or folder"):
         find_files([tmp_path / "nothing"])
+    os.mkfifo(tmp_path / "pipe.txt")
+    with pytest.raises(ValueError, match=r"pipe\.txt: is no regular file, and texts are read more than once"):
+        find_files([tmp_path / "pipe.txt"])
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match=r"holds no \.txt"):
         find_files([tmp_path / "empty"])

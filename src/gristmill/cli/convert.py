@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from pathlib import Path
 import click
 
 from gristmill.cli import options
+from gristmill.cli.loading import log_to_stderr
 from gristmill.cli.streams import write_json
 from gristmill.convert import OUT_FORMATS, Report
 from gristmill.convert import convert as run
@@ -126,7 +126,7 @@ def _size(n: float) -> str:
 @contextmanager
 def _progress() -> Iterator[Progress | None]:
     """Moves a bar on a terminal; None where stderr is none."""
-    logging.basicConfig(format="%(message)s", stream=sys.stderr)
+    log_to_stderr()
     if not sys.stderr.isatty():
         yield None
         return

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from gristmill.cli.options import option
+from gristmill.cli.text_file import read_text_file
 from gristmill.types import RECOMMENDED, SamplingParams, StructuredOutputsParams
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -160,9 +161,9 @@ def _structure(
 
 def _read(flag: str, name: str) -> str:
     try:
-        return Path(name).read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        raise ValueError(f"{flag}: {name} is not UTF-8 text") from None
+        return read_text_file(Path(name))
+    except ValueError as error:
+        raise ValueError(f"{flag}: {error}") from None
     except OSError as error:
         raise click.UsageError(f"{flag}: {name}: {error.strerror or error}") from None
 

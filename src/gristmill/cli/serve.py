@@ -13,6 +13,7 @@ import click
 from gristmill.cli import options
 from gristmill.cli.loading import load, loading_bars
 from gristmill.cli.open_files import allow_open_files
+from gristmill.cli.text_file import read_text_file
 from gristmill.cli.writable import check_socket
 
 if TYPE_CHECKING:
@@ -198,11 +199,7 @@ def _read_keys(path: str | None) -> list[str]:
     """A key on each line. ValueError for a file without any."""
     if path is None:
         return []
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise ValueError(f"{path}: is not UTF-8 text") from None
-    keys = [line.strip() for line in text.splitlines() if line.strip()]
+    keys = [line.strip() for line in read_text_file(Path(path)).splitlines() if line.strip()]
     if not keys:
         raise ValueError(f"{path}: has no key")
     return keys

@@ -39,6 +39,8 @@ def find_files(paths: Sequence[str | Path]) -> list[Path]:
             found += inside
         elif path.is_file():
             found.append(path)
+        elif path.exists():  # a pipe, say
+            raise ValueError(f"{path}: is no regular file, and texts are read more than once; copy it into one")
         else:
             raise ValueError(f"{path}: no such file or folder; name texts, .jsonl or TinyStories' .json files")
     return found
