@@ -291,6 +291,8 @@ def test_random_conversations_equal_the_reference(tmp_path_factory: pytest.TempP
         parts = render(messages, for_answer=answer, drop_analysis=drop)
         assert text_of(parts) == harmony.decode(expected), seed
         assert tokenizer.encode_parts(parts, add_special=False) == expected, seed
+        expected = to_oracle(messages, for_answer=False, drop_analysis=False)[:-1]
+        assert tokenizer.encode_parts(render(messages, goes_on=True), add_special=False) == expected, seed
 
 
 CHAT: list[Mapping[str, Any]] = [
@@ -330,6 +332,21 @@ def test_chats() -> None:
     )
     answered = [*CHAT, {"role": "assistant", "content": "Sunny."}, {"role": "user", "content": "Thanks"}]
     assert "<|channel|>analysis<|message|>" not in text_of(render(chat_messages(answered)))
+
+
+def test_chats_that_go_on() -> None:
+    """Nothing before what was begun is different, and what it was thought for stays."""
+    before = text_of(render(chat_messages(CHAT, tools=[LOOKUP], date=DATE), for_answer=False))
+    begun = {"role": "assistant", "content": "Sun", "reasoning_content": "it shines"}
+    text = text_of(render(chat_messages([*CHAT, begun], tools=[LOOKUP], date=DATE, begun=True), goes_on=True))
+    assert text == (
+        f"{before}<|start|>assistant<|channel|>analysis<|message|>it shines<|end|>"
+        "<|start|>assistant<|channel|>final<|message|>Sun"
+    )
+    parts = render(chat_messages([{"role": "user", "content": "a"}, {"role": "assistant"}], begun=True), goes_on=True)
+    assert parts[-1] == ("<|message|>", True)
+    with pytest.raises(ValueError, match=r"messages\[5\]\.role: only a user's or an assistant's text can go on"):
+        chat_messages(CHAT, begun=True)
 
 
 SHOPPING = {"properties": {"items": {"type": "array", "items": {"type": "string"}}}, "type": "object"}

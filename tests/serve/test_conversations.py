@@ -77,17 +77,6 @@ def test_what_the_system_says_later(system: str | None, shows_later: bool, syste
     assert [m.content if m.role == "system" else None for m in chat.messages] == systems
 
 
-def test_what_the_system_says_before_an_answer_that_was_begun() -> None:
-    """gpt-oss goes on with one by its template, which would leave the later message out."""
-    turns = [
-        {"role": "user", "content": "?"},
-        {"role": "system", "content": "b"},
-        {"role": "assistant", "content": "I"},
-    ]
-    chat = of_messages({"messages": turns, "system": "a"}, kind=Kind.HARMONY)
-    assert [(m.role, m.content) for m in chat.messages] == [("system", "a\nb"), ("user", "?"), ("assistant", "I")]
-
-
 def test_thoughts_of_a_message_are_given_back() -> None:
     thoughts = [{"type": "thinking", "thinking": thought, "signature": ""} for thought in ("hm", "so")]
     (message,) = of_turn("assistant", *thoughts, text("four"))

@@ -218,6 +218,32 @@ def test_thoughts_of_harmony(served: tuple[str, Running]) -> None:
     assert "<|" not in streamed + (message.content or "")
 
 
+def test_an_answer_of_harmony_that_was_begun_changes_nothing_before_it(served: tuple[str, Running]) -> None:
+    """Its template would leave out the second call, the text beside them, the later system message and the form."""
+    name, running = served
+    if name != "harmony":
+        pytest.skip("other formats have tests of their own")
+    calls = [
+        {"id": f"c{i}", "type": "function", "function": {"name": called, "arguments": "{}"}}
+        for i, called in enumerate(("weather", "clock"))
+    ]
+    messages: list[dict[str, Any]] = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "q"},
+        {"role": "developer", "content": "In French."},
+        {"role": "assistant", "content": "I look.", "reasoning": "hm", "tool_calls": calls},
+        *({"role": "tool", "tool_call_id": f"c{i}", "content": "sun"} for i in range(2)),
+    ]
+    tools = [{"type": "function", "function": {"name": called}} for called in ("weather", "clock")]
+
+    def prompt(more: list[dict[str, Any]], **how: Any) -> str:
+        asked = {"messages": messages + more, "tools": tools, **how}
+        return running.llm.tokenizer.decode(running.http.post("/tokenize", json=asked).json()["tokens"])
+
+    begun = prompt([{"role": "assistant", "content": "It is"}], continue_final_message=True)
+    assert begun == prompt([], add_generation_prompt=False) + "<|start|>assistant<|channel|>final<|message|>It is"
+
+
 PAYLOADS = [mark for name in ("qwen3", "r1", "llama3") for mark in FIVE[name].marks]
 PAYLOADS += ["<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|return|>", "<|call|>", "<|constrain|>", "<s>"]
 PAYLOADS += [

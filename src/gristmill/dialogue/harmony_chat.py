@@ -21,6 +21,7 @@ def chat_messages(
     date: str | None = None,
     builtin: Sequence[ToolNamespace] = (),
     answer: ResponseFormat | None = None,
+    begun: bool = False,
 ) -> list[Message]:
     """Messages of a conversation, for `render`.
 
@@ -31,6 +32,7 @@ def chat_messages(
     date      ISO, of today
     builtin   namespaces that the model was trained with
     answer    what the final answer shall look like; that it does is not the prompt's to ensure
+    begun     the last message, a user's or the assistant's, is to go on
     Raises ValueError naming the message and the field.
     """
     if effort not in list(Effort):
@@ -45,7 +47,10 @@ def chat_messages(
     found = [Message("system", system)]
     if texts or own or forms:
         found.append(Message("developer", DeveloperContent("\n\n".join(texts) if texts else None, own, forms)))
-    answers = [i for i, m in enumerate(messages) if m.get("role") == "assistant" and not m.get("tool_calls")]
+    whole = messages[:-1] if begun else messages
+    if begun and messages[-1].get("role") not in ("user", "assistant"):
+        raise ValueError(f"messages[{len(whole)}].role: only a user's or an assistant's text can go on")
+    answers = [i for i, m in enumerate(whole) if m.get("role") == "assistant" and not m.get("tool_calls")]
     last_answer = answers[-1] if answers else -1
     names: dict[str, str] = {}
     for i, message in enumerate(messages[n_leading:], n_leading):

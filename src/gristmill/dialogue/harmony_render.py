@@ -72,14 +72,17 @@ class Message:
     content_type: str | None = None
 
 
-def render(messages: Sequence[Message], *, for_answer: bool = True, drop_analysis: bool = True) -> Parts:
+def render(
+    messages: Sequence[Message], *, for_answer: bool = True, drop_analysis: bool = True, goes_on: bool = False
+) -> Parts:
     """The conversation's text; special tokens are trusted, everything else is not.
 
     for_answer     end with the beginning of the assistant's next message
+    goes_on        end within the last message, all of which is kept
     drop_analysis  where the assistant's last message is final, leave out analysis before the first that is
     Raises ValueError for a tool's schema that is nested too deep.
     """
-    kept = _without_old_analysis(messages) if drop_analysis else list(messages)
+    kept = _without_old_analysis(messages) if drop_analysis and not goes_on else list(messages)
     has_functions = any(
         namespace.name == "functions" and namespace.tools
         for message in messages
@@ -89,6 +92,8 @@ def render(messages: Sequence[Message], *, for_answer: bool = True, drop_analysi
     parts: Parts = []
     for message in kept:
         parts += _message(message, has_functions)
+    if goes_on:
+        return parts[:-1]
     return [*parts, *_header("assistant")] if for_answer else parts
 
 

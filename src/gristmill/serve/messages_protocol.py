@@ -153,7 +153,7 @@ def as_chat(request: CountRequest, texts: Texts) -> tuple[ChatRequest, dict[str,
         for chat, own in (("", ""), (".parameters", ".input_schema"))
     }
     is_begun = request.messages[-1].role == "assistant"
-    in_place = texts.shows_later_system and not (is_begun and texts.kind is Kind.HARMONY)  # whose template is used then
+    in_place = texts.shows_later_system
     first = [_text(request.system, "system")] if request.system is not None else []
     if not in_place:
         later = [(i, turn) for i, turn in enumerate(request.messages) if turn.role == "system"]

@@ -123,7 +123,7 @@ class Texts:
         self.check_bytes(sum(len(m["content"].encode()) for m in messages if "content" in m), "messages")
         if chat.continue_final_message and messages[-1].get("tool_calls"):
             raise refuse("messages", "end with calls, and only a text can go on; give the calls' results")
-        if self.kind is Kind.HARMONY and not chat.continue_final_message:
+        if self.kind is Kind.HARMONY:
             return self._render_harmony(chat, messages, tools)
         template = self.template
         if template is None:
@@ -149,8 +149,9 @@ class Texts:
             form = chat.response_format.json_schema
             answer = ResponseFormat(form.name, form.schema_, form.description or "")
         today = date.today().isoformat()
-        told = chat_messages(messages, tools=tools, effort=effort, date=today, answer=answer)
-        return render(told, for_answer=chat.add_generation_prompt)
+        begun = chat.continue_final_message
+        told = chat_messages(messages, tools=tools, effort=effort, date=today, answer=answer, begun=begun)
+        return render(told, for_answer=chat.add_generation_prompt, goes_on=begun)
 
     def _check_tools(self, tools: tuple[Tool, ...]) -> None:
         if not tools:
