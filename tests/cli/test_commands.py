@@ -263,7 +263,7 @@ def test_generate_quantizes_at_load(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (["-p", "a", "--logit-bias", "259+1"], "--logit-bias: token id 259 is outside"),
         (["--prompt-ids", "1", "--chat-template", "t.jinja"], "--chat-template need text, not --prompt-ids"),
         (["-p", "a", "--grammar", "none.lark"], "--grammar: none.lark: No such file"),
-        (["-p", "a", "--repeat-penalty", "0"], "--repetition-penalty must be over 0"),
+        (["-p", "a", "--repeat-penalty", "0"], "--repetition-penalty must be at least 0.01"),
         (["-p", "a", "--quantize", "int7"], "'int7', which is no type"),
     ],
 )
