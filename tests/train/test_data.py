@@ -195,6 +195,37 @@ def test_a_long_document_is_held_out_in_part(tmp_path: Path) -> None:
     assert shards.n_train == (int(len(ids_of(shards)) * 0.8),)
 
 
+def texts_of(shards: Shards) -> tuple[str, str]:
+    """What is trained on, and what is held out, of one file of ids of bytes."""
+    ids, n_train = ids_of(shards), shards.n_train[0]
+    train, held_out = (bytes(i - 3 for i in part if i >= 3).decode() for part in (ids[:n_train], ids[n_train:]))
+    return train, held_out
+
+
+def test_each_file_is_trained_on_and_held_out_in_part(tmp_path: Path) -> None:
+    """Though several make one shard."""
+    files = [tmp_path / f"{name}.txt" for name in "abc"]
+    for path, n in zip(files, (3000, 2000, 500), strict=True):
+        path.write_text(path.stem * n)
+    shards = shards_of(tmp_path, files)
+    assert len(shards.files) == 1
+    train, held_out = texts_of(shards)
+    assert [train.count(name) for name in "abc"] == [pytest.approx(n * 0.8, abs=2) for n in (3000, 2000, 500)]
+    assert [held_out.count(name) for name in "abc"] == [pytest.approx(n * 0.2, abs=2) for n in (3000, 2000, 500)]
+
+
+def test_of_short_files_whole_ones_are_held_out(tmp_path: Path) -> None:
+    """Not a few letters of each."""
+    files = [tmp_path / f"{i:02}.txt" for i in range(50)]
+    for path in files:
+        path.write_text(f"<{path.stem * 10}>")
+    train, held_out = texts_of(shards_of(tmp_path, files))
+    assert 6 < held_out.count("<") < 12
+    assert train.count("<") + held_out.count("<") == 50
+    for part in (train, held_out):
+        assert part.count("<") == part.count(">")
+
+
 def test_what_is_validated_on_is_spread_over_all_that_is_held_out(tmp_path: Path) -> None:
     shards = shards_of(tmp_path, [small_run.write_text(tmp_path)])
     every = validation(shards, 16, 1000)

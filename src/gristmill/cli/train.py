@@ -89,7 +89,9 @@ def _dimension(name: str, text: str) -> Callable[[options.F], options.F]:
 @options.option(
     "--separator", default=SEPARATOR, help="what stands between a text file's documents; \\n is a line's end"
 )
-@options.option("--val-fraction", type=float, default=0.02, help="share of each text that is held out")
+@options.option(
+    "--val-fraction", type=float, default=0.02, help="share of each text that is held out, of short files together"
+)
 @options.option("--shards", help="folder for token ids, to share between runs [default: OUT/shards]")
 @options.threads
 @options.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", help="where to compute")

@@ -1,6 +1,6 @@
 """Texts as shards of token ids on disk, made once and then memory-mapped, and which of them a step trains on.
 
-Every document follows a BOS. The last part of each shard is held out for validation. It knows no torch.
+Every document follows a BOS. The last part of each text is held out for validation. It knows no torch.
 """
 
 from __future__ import annotations
@@ -25,6 +25,10 @@ from gristmill.tokenizer.interface import Tokenizer
 from gristmill.train.sources import PIECE_BYTES, Span, cut, documents
 
 INDEX = "index.json"
+LEAST_HELD_OUT = 64
+"""Tokens. Files too short to have so many held out are held out of together: documents rather than bits of them."""
+_VERSION = 2
+"""Of the way that texts become shards; those of another way have another key."""
 Ids = NDArray[np.int64]
 Progress = Callable[[int, int], None]
 
@@ -85,7 +89,7 @@ def key_of(
 ) -> str:
     """What shards are made of: tokenizer, settings, and the files by name, size and time."""
     digest = hashlib.sha256(tokenizer.read_bytes())
-    digest.update(repr((separator, val_fraction, piece_bytes)).encode())
+    digest.update(repr((_VERSION, separator, val_fraction, piece_bytes)).encode())
     for path in files:
         about = path.stat()
         digest.update(f"{path.resolve()} {about.st_size} {about.st_mtime_ns}\n".encode())
@@ -200,24 +204,32 @@ def _write_shard(
     spans, path = job
     vocabulary = load_path(tokenizer)
     bos = separator_id(vocabulary, tokenizer)
-    parts = list[NDArray[Any]]()
-    starts, n = list[int](), 0
+    train, held_out = list[NDArray[Any]](), list[NDArray[Any]]()
+    text = list[NDArray[Any]]()  # documents that are neither yet
     for span in spans:
         for document in documents(span, separator):
             try:
                 ids = np.array([bos, *vocabulary.encode(document, add_special=False)], dtype)
             except ValueError as error:
                 raise ValueError(f"{span.path}: {error}") from None
-            parts.append(ids)
-            starts.append(n)
-            n += len(ids)
-    every = np.concatenate(parts) if parts else np.empty(0, dtype)
+            text.append(ids)
+        n = sum(map(len, text))
+        if text and (n * val_fraction >= LEAST_HELD_OUT or span is spans[-1]):
+            every, n_train = np.concatenate(text), _n_train(text, val_fraction)
+            train.append(every[:n_train])
+            held_out.append(every[n_train:])
+            text = []
+    _write(path, b"".join(part.tobytes() for part in (*train, *held_out)))
+    return sum(map(len, train)), sum(map(len, held_out))
+
+
+def _n_train(text: list[NDArray[Any]], val_fraction: float) -> int:
+    """How many tokens of a text come before its held-out part, which is whole documents where they are short."""
+    ends = np.cumsum([len(document) for document in text])
+    n = int(ends[-1])
     n_train = int(n * (1 - val_fraction))
-    later = [start for start in starts if start >= n_train]
-    if later and later[0] - n_train < n * val_fraction / 2:  # hold out whole documents where they are short
-        n_train = later[0]
-    _write(path, every.tobytes())
-    return n_train, n - n_train
+    later = [int(end) for end in ends[:-1] if end >= n_train]
+    return later[0] if later and later[0] - n_train < n * val_fraction / 2 else n_train
 
 
 def _mapped(shards: Shards) -> list[NDArray[Any]]:
