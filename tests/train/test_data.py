@@ -143,6 +143,30 @@ def test_shards_are_of_one_tokenizer_and_one_way_to_cut(tmp_path: Path) -> None:
     assert len(keys) == 8
 
 
+def test_shards_are_of_what_the_files_beside_the_tokenizer_say(tmp_path: Path) -> None:
+    """They may name another BOS, which then stands between documents."""
+    tokenizers = pytest.importorskip("tokenizers")
+    path, tokenizer = write(tmp_path, "txt"), tmp_path / "tokenizer.json"
+    specials = ["<|a|>", "<|b|>"]
+    learned = tokenizers.ByteLevelBPETokenizer()
+    learned.train([str(path)], vocab_size=300, special_tokens=specials, show_progress=False)
+    learned.save(str(tokenizer))
+
+    def prepared() -> Shards:
+        return prepare(tmp_path / "shards", [path], tokenizer, separator="<|endoftext|>", val_fraction=0.2)
+
+    keys = set[str]()
+    for name in ("special_tokens_map.json", "tokenizer_config.json"):
+        for token in specials:
+            (tmp_path / name).write_text(json.dumps({"bos_token": token}))
+            shards = prepared()
+            keys.add(shards.key)
+            assert ids_of(shards)[0] == learned.token_to_id(token)
+    (tmp_path / "added_tokens.json").write_text(json.dumps({"mill": 300}))
+    keys.add(prepared().key)
+    assert len(keys) == 5
+
+
 @pytest.mark.parametrize("fraction", [0.0, 1.0, -0.1, float("nan")])
 def test_a_share_that_leaves_nothing(tmp_path: Path, fraction: float) -> None:
     path, tokenizer = write(tmp_path, "txt"), small_run.write_tokenizer(tmp_path)

@@ -256,6 +256,18 @@ def test_a_run_that_has_moved_goes_on(given: Path, tmp_path: Path) -> None:
     assert run(resume(after, {"steps": 16}, None, None, ALONE)).step == 16
 
 
+def test_what_lies_beside_the_tokenizer_goes_with_it(given: Path, tmp_path: Path) -> None:
+    """So that its shards are those of the checkpoint's tokenizer."""
+    small_run.write_tokenizer(tmp_path)
+    for name in ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"):
+        (tmp_path / name).write_text("{}")
+    texts = Texts([given / "text.txt"], "<|endoftext|>", 0.1, 1)
+    folder, s = tmp_path / "run", small_run.settings(steps=1)
+    run(begin(folder, lambda _: small_run.SHAPE, s, texts, tmp_path / "bytes.bin", None, ALONE))
+    assert run(resume(folder, {"steps": 2}, texts, None, ALONE)).step == 2
+    assert (folder / "best" / "added_tokens.json").read_text() == "{}"
+
+
 def test_a_tokenizer_is_found_in_a_checkpoint_again(tmp_path: Path) -> None:
     for name in ("o200k_base.tiktoken.gz", "ranks.tiktoken", "tokenizer.bin", "tokenizer.model", "tokenizer.json"):
         (tmp_path / name).touch()

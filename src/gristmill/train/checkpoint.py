@@ -23,6 +23,7 @@ from gristmill.formats.safetensors import SafetensorsCheckpoint
 from gristmill.formats.write_file import WriteError
 from gristmill.formats.write_gguf import NewTensor
 from gristmill.formats.write_safetensors import write_safetensors
+from gristmill.train.data import BESIDE_TOKENIZER
 from gristmill.train.model import Model
 from gristmill.train.settings import STATE, Settings, State, write_state
 
@@ -30,7 +31,6 @@ LAST, BEST = "last", "best"
 OPTIMIZER = "optimizer.safetensors"
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer.bin", "*.tiktoken", "*.tiktoken.gz")
-_BESIDE_TOKENIZER = ("tokenizer_config.json", "special_tokens_map.json")
 
 
 def save(
@@ -105,7 +105,7 @@ def _copy_tokenizer(source: Path, folder: Path) -> None:
     """Under the name by which its kind is found in a model's folder."""
     named = {".json": "tokenizer.json", ".model": "tokenizer.model", ".bin": "tokenizer.bin"}
     _write(folder / named.get(source.suffix, source.name), source.read_bytes())
-    for name in _BESIDE_TOKENIZER:
+    for name in BESIDE_TOKENIZER:
         if (source.parent / name).is_file():
             _write(folder / name, (source.parent / name).read_bytes())
 

@@ -25,6 +25,8 @@ from gristmill.tokenizer.interface import Tokenizer
 from gristmill.train.sources import PIECE_BYTES, Span, cut, documents
 
 INDEX = "index.json"
+BESIDE_TOKENIZER = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+"""Files in a tokenizer's folder that decide what ids it gives, and what stands between documents."""
 LEAST_HELD_OUT = 64
 """Tokens. Files too short to have so many held out are held out of together: documents rather than bits of them."""
 _VERSION = 2
@@ -87,8 +89,12 @@ def prepare(
 def key_of(
     files: Sequence[Path], tokenizer: Path, separator: str, val_fraction: float, piece_bytes: int = PIECE_BYTES
 ) -> str:
-    """What shards are made of: tokenizer, settings, and the files by name, size and time."""
+    """What shards are made of: tokenizer and the files beside it, settings, and the files by name, size and time."""
     digest = hashlib.sha256(tokenizer.read_bytes())
+    for name in BESIDE_TOKENIZER:
+        beside = tokenizer.parent / name
+        if beside.is_file():
+            digest.update(f"{name} {hashlib.sha256(beside.read_bytes()).hexdigest()}\n".encode())
     digest.update(repr((_VERSION, separator, val_fraction, piece_bytes)).encode())
     for path in files:
         about = path.stat()
