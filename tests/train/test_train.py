@@ -21,7 +21,7 @@ from rich.console import Console
 from gristmill import LLM
 from gristmill.formats.checkpoint import ModelFormatError
 from gristmill.formats.open import open_checkpoint
-from gristmill.train.checkpoint import find_tokenizer
+from gristmill.train.checkpoint import find_tokenizer, link
 from gristmill.train.data import Windows
 from gristmill.train.group import Group
 from gristmill.train.loop import Job, adamw, autocast_of, micro_batch_of, train
@@ -59,6 +59,10 @@ def done(given: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run") / "run"
     run(new(given, folder, small_run.SETTINGS))
     return folder
+
+
+def step_of(checkpoint: Path) -> int:
+    return int(json.loads((checkpoint / "state.json").read_text())["state"]["step"])
 
 
 def losses(folder: Path) -> list[tuple[int, float]]:
@@ -246,6 +250,38 @@ def test_a_crash_between_the_two_renames_loses_nothing(given: Path, done: Path, 
     assert job.state.step == 12
     assert run(job).step == 20
     assert sorted(path.name for path in folder.iterdir() if path.is_dir()) == ["best", "last"]
+
+
+def test_a_crash_before_the_best_follows_the_last_loses_nothing(
+    given: Path, done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was evaluated last was the best, and only `last` has it."""
+    folder, links = tmp_path / "run", iter((link, None))
+
+    def dying(source: Path, target: Path) -> None:
+        if not (do := next(links)):
+            raise KeyboardInterrupt
+        do(source, target)
+
+    monkeypatch.setattr("gristmill.train.loop.link", dying)
+    with pytest.raises(KeyboardInterrupt):
+        run(new(given, folder, small_run.SETTINGS))
+    assert step_of(folder / "best") == 4
+    assert step_of(folder / "last") == 8
+    resume(folder, {}, None, None, ALONE)
+    assert step_of(folder / "best") == 8
+    assert (folder / "best" / "model.safetensors").samefile(folder / "last" / "model.safetensors")
+    (folder / "best").rename(folder / ".best.old")  # a crash between the two renames
+    content = (folder / "last" / "state.json").read_text()
+    (folder / "last" / "state.json").unlink()
+    (folder / "last" / "state.json").write_text(content.replace('"step": 8', '"step": 9'))
+    resume(folder, {}, None, None, ALONE)
+    assert step_of(folder / "best") == 8
+    shutil.rmtree(folder / "best")
+    shutil.copytree(done / "last", folder, dirs_exist_ok=True)
+    shutil.rmtree(folder / "last")
+    resume(folder, {}, None, None, ALONE)  # a checkpoint alone, not the last one of a run
+    assert not (folder / "best").exists()
 
 
 def test_a_run_that_has_moved_goes_on(given: Path, tmp_path: Path) -> None:

@@ -66,13 +66,23 @@ def find(folder: Path) -> Path:
 
     Where a crash came while the last one was replaced, the one before takes its place again.
     """
-    if not (folder / LAST).exists():
-        with suppress(FileNotFoundError):  # as another process of the group may have done it
-            (folder / f".{LAST}.old").rename(folder / LAST)
+    _recover(folder / LAST)
     for candidate in (folder / LAST, folder):
         if (candidate / STATE).is_file():
             return candidate
     raise ValueError(f"{folder}: holds no checkpoint to resume from ({LAST}/{STATE}); start again without --resume")
+
+
+def mend_best(folder: Path, state: State, settings: Settings) -> None:
+    """Make the run's last checkpoint its best where that is what it says, and a crash came between the two.
+
+    state, settings: those of the last checkpoint. One process alone may do this.
+    """
+    last, best = folder / LAST, folder / BEST
+    _recover(best)
+    is_best = state.best is not None and state.n_worse == 0 and settings.evaluates_after(state.step)
+    if is_best and last.is_dir() and not _same(last / STATE, best / STATE):
+        link(last, best)
 
 
 def load_optimizer(folder: Path, model: Model, optimizer: torch.optim.Optimizer, n_steps: int) -> None:
@@ -99,6 +109,10 @@ def find_tokenizer(path: Path) -> Path:
     if not path.is_file():
         raise ValueError(f"--tokenizer {path}: no such file, nor a folder with one of {', '.join(_TOKENIZER_FILES)}")
     return path
+
+
+def _same(one: Path, other: Path) -> bool:
+    return other.is_file() and one.read_bytes() == other.read_bytes()
 
 
 def _copy_tokenizer(source: Path, folder: Path) -> None:
@@ -147,7 +161,7 @@ def _replacing(folder: Path) -> Iterator[Path]:
 
 
 def _replace(temporary: Path, folder: Path) -> None:
-    """A folder cannot take another's place in one go: for a moment only the old one, renamed, is there (see `find`)."""
+    """A folder cannot take another's place in one go: for a moment only the old one, renamed, is there."""
     old = folder.with_name(f".{folder.name}.old")
     if folder.exists():
         shutil.rmtree(old, ignore_errors=True)
@@ -159,3 +173,10 @@ def _replace(temporary: Path, folder: Path) -> None:
         os.fsync(parent)
     finally:
         os.close(parent)
+
+
+def _recover(folder: Path) -> None:
+    """After a crash at that moment."""
+    if not folder.exists():
+        with suppress(FileNotFoundError):  # as there was none, or another process of the group was faster
+            folder.with_name(f".{folder.name}.old").rename(folder)

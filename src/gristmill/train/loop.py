@@ -101,7 +101,7 @@ class _Training:
             state.step += 1
             state.tokens += s.batch * s.ctx
             stopping = self._agree(stop())
-            evaluating = state.step % s.eval_every == 0 or state.step == s.steps
+            evaluating = s.evaluates_after(state.step)
             if stopping or evaluating or state.step % s.log_every == 0:
                 self._tell(waiting, started)
                 waiting, started = [], time.perf_counter()

@@ -9,7 +9,7 @@ from typing import Any
 
 from gristmill.formats.open import open_checkpoint
 from gristmill.tokenizer.files import load_path
-from gristmill.train.checkpoint import LAST, find, find_tokenizer
+from gristmill.train.checkpoint import LAST, find, find_tokenizer, mend_best
 from gristmill.train.data import Progress, Shards, key_of, open_shards, prepare, separator_id
 from gristmill.train.group import Group
 from gristmill.train.loop import Job
@@ -80,6 +80,9 @@ def resume(folder: Path, changes: Mapping[str, Any], texts: Texts | None, shards
             f"{data}: {'are' if texts is None else 'would be'} other shards than {last} was trained on; give the same"
             " FILES, --separator and --val-fraction, or --shards"
         )
+    if group.leads:
+        mend_best(folder, state, settings)
+    group.wait()
     found = open_shards(data) if texts is None else _shards(data, texts, tokenizer, group)
     changed = replace(settings, **changes)
     if state.best is None and changed.steps <= state.step:

@@ -55,6 +55,9 @@ class Settings:
         for name in ("beta1", "beta2"):
             _check(name, getattr(self, name), 0, 1)
 
+    def evaluates_after(self, step: int) -> bool:
+        return step % self.eval_every == 0 or step == self.steps
+
     def lr_at(self, step: int) -> float:
         """The learning rate of step 0, 1, ...: a line up to lr, then half a cosine down to min_lr."""
         if step < self.warmup:
