@@ -7,6 +7,7 @@ import io
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from gristmill import LLM
 from gristmill.formats.checkpoint import ModelFormatError
 from gristmill.formats.open import open_checkpoint
 from gristmill.train.checkpoint import find_tokenizer, link
-from gristmill.train.data import Windows
+from gristmill.train.data import Windows, validation
 from gristmill.train.group import Group
 from gristmill.train.loop import Job, adamw, autocast_of, micro_batch_of, train
 from gristmill.train.model import Model
@@ -63,6 +64,15 @@ def done(given: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def step_of(checkpoint: Path) -> int:
     return int(json.loads((checkpoint / "state.json").read_text())["state"]["step"])
+
+
+def rewrite_state(checkpoint: Path, **values: Any) -> None:
+    """In a file of its own: `last` and `best` may share theirs."""
+    path = checkpoint / "state.json"
+    content = json.loads(path.read_text())
+    content["state"].update(values)
+    path.unlink()
+    path.write_text(json.dumps(content))
 
 
 def losses(folder: Path) -> list[tuple[int, float]]:
@@ -223,6 +233,41 @@ def test_the_best_is_the_best(given: Path, tmp_path: Path) -> None:
     assert json.loads((folder / "last" / "state.json").read_text())["state"]["n_worse"] == 3
 
 
+@pytest.mark.parametrize("changes", [{"eval_batches": 1}, {"batch": 2}, {"ctx": 16}, {"batch": 8, "eval_batches": 1}])
+def test_a_loss_is_compared_with_one_of_the_same_sequences(done: Path, tmp_path: Path, changes: dict[str, int]) -> None:
+    """Where evaluations use others now, the best checkpoint is measured on these; as if they were harder here."""
+    folder = tmp_path / "run"
+    shutil.copytree(done, folder)
+    rewrite_state(folder / "last", best=0.5, n_worse=1)
+    job = resume(folder, {"steps": 16, "patience": 2, "lr": 0.01, **changes}, None, None, ALONE)
+    s, same = job.settings, changes == {"batch": 8, "eval_batches": 1}
+    windows = torch.from_numpy(validation(job.shards, s.ctx, s.batch * s.eval_batches))
+    model = Model(open_checkpoint(done / "best"), ALONE.device)
+    with torch.no_grad():
+        before = float(model(windows[:, :-1].contiguous(), windows[:, 1:].contiguous()))
+    at_once = run(replace(job, settings=replace(s, steps=12)))  # nothing is left to do
+    state = run(job)
+    loss = read_log(folder)[-2]["val_loss"]
+    assert loss < before
+    assert at_once.best == (0.5 if same else pytest.approx(before, abs=1e-5))
+    assert (state.best, state.n_worse) == ((0.5, 2) if same else (loss, 0))
+    assert step_of(folder / "best") == (12 if same else 16)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_the_best_stays_where_it_is_better_on_other_sequences_too(done: Path, tmp_path: Path, there: bool) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(done, folder)
+    rewrite_state(folder / "last", n_worse=1)
+    if not there:
+        shutil.rmtree(folder / "best")
+    state = run(resume(folder, {"steps": 16, "lr": 100.0, "eval_batches": 1}, None, None, ALONE))
+    assert state.n_worse == 1
+    assert state.best is not None
+    assert (folder / "best").exists() == there
+    assert not there or step_of(folder / "best") == 12
+
+
 def test_an_interrupted_save_leaves_the_one_before(done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "run"
     shutil.copytree(done, folder)
@@ -272,9 +317,7 @@ def test_a_crash_before_the_best_follows_the_last_loses_nothing(
     assert step_of(folder / "best") == 8
     assert (folder / "best" / "model.safetensors").samefile(folder / "last" / "model.safetensors")
     (folder / "best").rename(folder / ".best.old")  # a crash between the two renames
-    content = (folder / "last" / "state.json").read_text()
-    (folder / "last" / "state.json").unlink()
-    (folder / "last" / "state.json").write_text(content.replace('"step": 8', '"step": 9'))
+    rewrite_state(folder / "last", step=9)
     resume(folder, {}, None, None, ALONE)
     assert step_of(folder / "best") == 8
     shutil.rmtree(folder / "best")

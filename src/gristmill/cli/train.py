@@ -205,6 +205,7 @@ def _summary(job: Job, group: Group) -> str:
         f" {job.settings.batch * job.settings.ctx:,} tokens ({epochs:.1f} epochs) on {group.device}"
         + (f", {group.size} processes" if group.size > 1 else "")
         + (f"; from step {job.state.step:,} on" if job.state.step else "")
+        + ("; evaluated on other sequences than before, so the best checkpoint is evaluated again" if job.best else "")
     )
 
 

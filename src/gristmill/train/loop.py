@@ -55,6 +55,7 @@ class Job:
 
     state   how far it has come
     resume  the checkpoint that it goes on from, None where it begins
+    best    the best one so far where its loss is to be measured again, as evaluations use other sequences than then
     """
 
     folder: Path
@@ -64,6 +65,7 @@ class Job:
     start: Checkpoint
     state: State
     resume: Path | None = None
+    best: Checkpoint | None = None
 
 
 def train(job: Job, group: Group, report: Report | None, stop: Callable[[], bool] = lambda: False) -> State:
@@ -94,6 +96,8 @@ class _Training:
 
     def run(self, stop: Callable[[], bool]) -> State:
         s, state = self.settings, self.state
+        if self.job.best is not None:
+            state.best, state.n_worse = self._validation_loss(Model(self.job.best, self.group.device)), 0
         waiting = list[tuple[Tensor, Tensor]]()  # losses and norms that nobody has looked at: looking waits for a GPU
         started = time.perf_counter()
         while state.step < s.steps:
@@ -130,25 +134,30 @@ class _Training:
         self.optimizer.zero_grad(set_to_none=True)
         return loss, norm
 
-    @torch.no_grad()
     def evaluate(self) -> None:
         """The loss on what is held out; a checkpoint; a sample."""
-        total = torch.zeros(2, dtype=torch.float64, device=self.group.device)  # sum and number of sequences' losses
-        mine = self.held_out[self.group.rank :: self.group.size]
-        for begin in range(0, len(mine), self.micro_batch):
-            tokens, targets = self._on_device(mine[begin : begin + self.micro_batch])
-            with self.autocast():
-                loss = self.forward(tokens, targets)
-            total += torch.stack([loss.double() * len(tokens), torch.tensor(float(len(tokens)), device=loss.device)])
-        summed, n = self.group.mean(total).tolist()
-        val_loss, state = summed / n, self.state
-        _check_finite(state.step, val_loss)  # before the checkpoints become what cannot go on
+        val_loss, state = self._validation_loss(self.forward), self.state
         is_best = state.best is None or val_loss < state.best
         state.best, state.n_worse = (val_loss, 0) if is_best else (state.best, state.n_worse + 1)
         self._save(is_best)
         if self.report is not None:
             self.report.evaluated(state.step, val_loss, is_best)
             self._sample(self.report)
+
+    @torch.no_grad()
+    def _validation_loss(self, forward: Callable[[Tensor, Tensor], Tensor]) -> float:
+        """ValueError where it is not finite: before the checkpoints become what cannot go on."""
+        total = torch.zeros(2, dtype=torch.float64, device=self.group.device)  # sum and number of sequences' losses
+        mine = self.held_out[self.group.rank :: self.group.size]
+        for begin in range(0, len(mine), self.micro_batch):
+            tokens, targets = self._on_device(mine[begin : begin + self.micro_batch])
+            with self.autocast():
+                loss = forward(tokens, targets)
+            total += torch.stack([loss.double() * len(tokens), torch.tensor(float(len(tokens)), device=loss.device)])
+        summed, n = self.group.mean(total).tolist()
+        val_loss = float(summed / n)
+        _check_finite(self.state.step, val_loss)
+        return val_loss
 
     @property
     def _n_micro(self) -> int:

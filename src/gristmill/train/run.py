@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from gristmill.formats.open import open_checkpoint
 from gristmill.tokenizer.files import load_path
-from gristmill.train.checkpoint import LAST, find, find_tokenizer, mend_best
-from gristmill.train.data import Progress, Shards, key_of, open_shards, prepare, separator_id
+from gristmill.train.checkpoint import BEST, LAST, find, find_tokenizer, mend_best
+from gristmill.train.data import Ids, Progress, Shards, key_of, open_shards, prepare, separator_id, validation
 from gristmill.train.group import Group
 from gristmill.train.loop import Job
 from gristmill.train.model import NewCheckpoint
@@ -87,7 +89,14 @@ def resume(folder: Path, changes: Mapping[str, Any], texts: Texts | None, shards
     changed = replace(settings, **changes)
     if state.best is None and changed.steps <= state.step:
         raise ValueError(f"--steps {changed.steps}: {state.step} are done, and none was evaluated; ask for more")
-    return Job(folder, changed, found, tokenizer, open_checkpoint(last), state, last)
+    best = None
+    if state.best is not None and not np.array_equal(_held_out(found, settings), _held_out(found, changed)):
+        best = open_checkpoint(folder / BEST if (folder / BEST).is_dir() else last)
+    return Job(folder, changed, found, tokenizer, open_checkpoint(last), state, last, best)
+
+
+def _held_out(shards: Shards, s: Settings) -> Ids:
+    return validation(shards, s.ctx, s.batch * s.eval_batches)
 
 
 def _shards(folder: Path, texts: Texts, tokenizer: Path, group: Group) -> Shards:
