@@ -255,6 +255,18 @@ def test_an_error_is_shown_in_place_and_no_text_is_lost(visit: Visit) -> None:
     expect(visit.page.locator(".error").first).to_contain_text("the queue is full")
 
 
+def test_trying_again_keeps_what_followed_a_failed_answer(visit: Visit) -> None:
+    visit.ask("fail before")
+    visit.ask("and then")
+    visit.page.locator(".answer").first.get_by_role("button", name="Try again").click()
+    expect(visit.answer.get_by_role("alert")).to_contain_text("the queue is full")
+    visit.done()
+    visit.page.reload()
+    visit.answer.get_by_role("button", name="Earlier version").click()
+    expect(visit.page.locator(".said")).to_have_text(["fail before", "and then"])
+    expect(visit.prose).to_have_text("Answer 2 to and then.")
+
+
 def test_a_server_that_has_gone_is_an_error_too(visit: Visit) -> None:
     visit.page.wait_for_selector("#model")
     visit.server_has_gone = True

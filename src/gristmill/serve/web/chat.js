@@ -102,7 +102,8 @@ export class Chat {
       return;
     }
     const parent = this.conversation.parentOf(node);
-    if (node.error && !node.text && !node.reasoning) {
+    const isFollowed = this.conversation.nodes.some((other) => other.parent === node.id);
+    if (node.error && !node.text && !node.reasoning && !isFollowed) {
       this.conversation.nodes = this.conversation.nodes.filter((other) => other !== node);
     }
     this.answer(parent);
