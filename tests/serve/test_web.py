@@ -681,6 +681,58 @@ def test_markdown_is_the_same_however_it_arrives(visit: Visit) -> None:
         assert visit.page.evaluate(RENDER, cut(MARKDOWN, at)) == whole
 
 
+BLOCKS = [
+    (
+        "1. ```bash\n   ls\n   ```\n2. Next step is **this**.\n\nAnd the rest",
+        "<ol><li><figure>text<pre><code>ls</code></pre></figure></li>"
+        "<li><p>Next step is <strong>this</strong>.</p></li></ol><p>And the rest</p>",
+    ),
+    (
+        "- # One\n- > two\n  > three\n- ---\n- * - deep\n\n  end\n-\n  late\n- \n",
+        "<ul><li><h3>One</h3></li><li><blockquote><p>two\nthree</p></blockquote></li></ul><hr>"
+        "<ul><li><ul><li><ul><li><p>deep</p></li></ul></li></ul><p>end</p></li><li><p>\nlate</p></li><li><p></p></li></ul>",
+    ),
+    ("1. ---\n2. * * *", "<ol><li><hr></li><li><hr></li></ol>"),
+    (
+        "Here is the table:\n| a | b |\n|---|---|\n| 1 | 2 |\nafter",
+        "<p>Here is the table:</p><div><table><thead><tr><th>a</th><th>b</th></tr></thead>"
+        "<tbody><tr><td>1</td><td>2</td></tr></tbody></table></div><p>after</p>",
+    ),
+    (
+        "- Here:\n  | a |\n  |---|\n  | 1 |\n- | b |\n  |---|\n  | 2 |\n",
+        "<ul><li><p>Here:</p><div><table><thead><tr><th>a</th></tr></thead>"
+        "<tbody><tr><td>1</td></tr></tbody></table></div></li>"
+        "<li><div><table><thead><tr><th>b</th></tr></thead><tbody><tr><td>2</td></tr></tbody></table></div></li></ul>",
+    ),
+    ("no *table\n| a |\n| b |\nhere* |\n\n| c |", "<p>no <em>table\n| a |\n| b |\nhere</em> |</p><p>| c |</p>"),
+    (
+        "| a |\n> b\n\n| c |\n- d\n\n> e\n| f |\ng",
+        "<p>| a |</p><blockquote><p>b</p></blockquote><p>| c |</p>"
+        "<ul><li><p>d</p></li></ul><blockquote><p>e</p></blockquote><p>| f |\ng</p>",
+    ),
+    (
+        "| `a \\| b` | c \\|\n|---|---|\n",
+        "<div><table><thead><tr><th><code>a | b</code></th><th>c |</th></tr></thead><tbody></tbody></table></div>",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "drawn"), BLOCKS)
+def test_blocks(visit: Visit, text: str, drawn: str) -> None:
+    whole = visit.page.evaluate(RENDER, [text])
+    bare = re.sub(r"<(\w+) [^>]*>", r"<\1>", whole)
+    bare = re.sub(r"<figcaption>.*?</figcaption>", "text", bare)
+    assert bare == f"<div>{drawn}</div>"
+    same_in_every_cut(visit, text)
+
+
+def same_in_every_cut(visit: Visit, text: str) -> None:
+    whole = visit.page.evaluate(RENDER, [text])
+    assert visit.page.evaluate(RENDER, list(text)) == whole
+    for at in range(1, len(text)):
+        assert visit.page.evaluate(RENDER, cut(text, [at])) == whole, text[:at]
+
+
 def test_random_marks_are_the_same_however_they_arrive(visit: Visit) -> None:
     """Text of marks alone, where any wrong guess about what may still change would show."""
     rng = random.Random(1)

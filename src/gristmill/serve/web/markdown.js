@@ -21,8 +21,8 @@ function indentOf(line) {
 }
 
 function cells(line) {
-  const inner = line.trim().replace(/^\|/, "").replace(/\|$/, "");
-  return inner.split(/(?<!\\)\|/).map((cell) => cell.trim());
+  const inner = line.trim().replace(/^\|/, "").replace(/(?<!\\)\|$/, "");
+  return inner.split(/(?<!\\)\|/).map((cell) => cell.trim().replaceAll("\\|", "|"));
 }
 
 /** What a table's second line says of each column: a class, or null. */
@@ -48,12 +48,13 @@ export class Markdown {
     this.root = root;
     this.depth = depth;
     this.held = ""; // read, but not decided
-    this.fresh = true; // at the start of a line
+    this.fresh = true; // at the start of a line, or of what stands in it after the marks of list items
+    this.column = 0; // where that is
     this.items = []; // open list items, outermost first: {indent, ordered, list, item}
     this.inline = null; // the open paragraph or heading
     this.code = null; // the open fence: {mark, indent, text, empty}
     this.quote = null; // the open quotation, a Markdown of its own
-    this.table = null; // {body, columns}, or {head} while one line with bars has been seen
+    this.table = null; // {body, columns}, or {head, indent} while one line with bars is held back
     this.heading = false; // the open inline is a heading: it ends with its line
     this.sink = null; // what takes the rest of the line
   }
@@ -63,10 +64,12 @@ export class Markdown {
     let at = 0;
     while (at < all.length) {
       if (this.fresh) {
+        const { column } = this;
         const next = this.begin(all, at);
         if (next < 0) break;
         at = next;
-        this.fresh = false;
+        this.fresh = this.column > column; // a list item: what it begins with is decided like a line
+        if (this.fresh) continue;
       }
       const newline = all.indexOf("\n", at);
       const end = newline < 0 ? all.length : newline;
@@ -91,9 +94,11 @@ export class Markdown {
     if (this.heading) this.closeInline();
     this.sink = null;
     this.fresh = true;
+    this.column = 0;
   }
 
   closeInline() {
+    this.settleTable();
     this.inline?.flush(true);
     this.inline = null;
     this.heading = false;
@@ -117,11 +122,12 @@ export class Markdown {
     const whole = newline >= 0 && newline - at < HEAD; // what only a whole line can be, a longer one is not
     const line = all.slice(at, Math.min(newline >= 0 ? newline : all.length, at + HEAD));
     if (this.code) return this.beginCode(line, whole, at);
-    const [indent, skip] = indentOf(line);
+    const [width, skip] = indentOf(line);
+    const indent = this.column + width;
     const rest = line.slice(skip);
     const waits = UNDECIDED.test(rest) || rest.startsWith("|") || rest.startsWith("```") || rest.startsWith("~~~");
     if (!whole && waits && line.length < HEAD && !(rest.startsWith(">") && rest.length > 1)) return -1;
-    if (whole && !rest.trim()) return this.blank(at + line.length);
+    if (whole && !rest.trim() && !this.column) return this.blank(at + line.length);
     const start = at + skip;
     return (
       this.tryQuote(rest, indent, start) ??
@@ -217,7 +223,7 @@ export class Markdown {
   }
 
   tryItem(rest, indent, start) {
-    const found = ITEM.exec(rest);
+    const found = this.column && this.items.length >= DEEPEST ? null : ITEM.exec(rest);
     if (!found) return null;
     this.close();
     const left = this.leave(indent);
@@ -231,7 +237,7 @@ export class Markdown {
     const item = h("li");
     list.append(item);
     this.items.push({ indent, ordered, list, item });
-    this.openInline(h("p"));
+    this.column = indent + found[1].length + (indentOf(found[0].slice(found[1].length))[0] || 1);
     return start + found[0].length;
   }
 
@@ -241,25 +247,35 @@ export class Markdown {
       this.table.body.append(row("td", rest, this.table.columns));
       return start + rest.length;
     }
-    if (this.table?.head && TABLE_RULE.test(rest)) {
+    if (this.table && TABLE_RULE.test(rest)) {
+      const { head } = this.table;
       const columns = alignments(rest);
-      const head = row("th", this.table.head, columns);
       const body = h("tbody");
-      this.inline.parent.replaceWith(h("div", { class: "table", tabindex: "0" }, h("table", {}, h("thead", {}, head), body)));
-      this.inline = null;
+      this.table = null;
+      this.closeInline();
+      this.leave(indent);
+      const table = h("table", {}, h("thead", {}, row("th", head, columns)), body);
+      this.container.append(h("div", { class: "table", tabindex: "0" }, table));
       this.table = { body, columns };
       return start + rest.length;
     }
-    if (!this.inline) {
-      const next = this.paragraph(indent, start);
-      this.table = { head: rest };
-      return next;
-    }
-    return null;
+    this.settleTable();
+    if (this.quote) this.close();
+    this.table = { head: rest, indent };
+    return start + rest.length;
+  }
+
+  /** A line with bars that no table's rule followed is text, like any other line. */
+  settleTable() {
+    const { head, indent } = this.table ?? {};
+    this.table = null;
+    if (head === undefined) return;
+    this.paragraph(indent, 0);
+    this.inline.push(head);
   }
 
   paragraph(indent, start) {
-    this.table = null;
+    this.settleTable();
     if (this.quote) this.close();
     if (this.inline) {
       this.inline.push("\n");
