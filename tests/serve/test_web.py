@@ -726,10 +726,38 @@ def test_blocks(visit: Visit, text: str, drawn: str) -> None:
     same_in_every_cut(visit, text)
 
 
+DOCS = "https://docs.python.org/3/"
+LINK = f'<a href="{DOCS}" rel="noopener noreferrer" target="_blank" title="{DOCS}">'
+SPANS = [
+    ("- **`**kwargs`**: words", "<ul><li><p><strong><code>**kwargs</code></strong>: words</p></li></ul>"),
+    ("**Use `**kwargs` here**", "<p><strong>Use <code>**kwargs</code> here</strong></p>"),
+    ("**Pointers (`char**`)**", "<p><strong>Pointers (<code>char**</code>)</strong></p>"),
+    (
+        "*the `char*` type* and __a `` b__`c `` d__",
+        "<p><em>the <code>char*</code> type</em> and <strong>a <code>b__`c</code> d</strong></p>",
+    ),
+    ("*a ` b* **c \\``d** e", "<p><em>a ` b</em> <strong>c ``d</strong> e</p>"),
+    (
+        f"[`a_b_c`]({DOCS}), [**bold** _x_]({DOCS})",
+        f"<p>{LINK}<code>a_b_c</code></a>, {LINK}<strong>bold</strong> <em>x</em></a></p>",
+    ),
+    (f"[**{DOCS}**]({DOCS}) []({DOCS})", f"<p>{LINK}<strong>{DOCS}</strong></a> {LINK}{DOCS}</a></p>"),
+    (f"[a `b]({DOCS}) c` [d ` e]({DOCS})", f"<p>[a <code>b]({DOCS}) c</code> {LINK}d ` e</a></p>"),
+    ("*a `b* " + "c" * 2100 + "`", "<p><em>a `b</em> " + "c" * 2100 + "`</p>"),
+    ("*a ` " + "b* " * 1000, "<p><em>a ` b</em> " + "b* " * 998 + "b* </p>"),
+]
+
+
+@pytest.mark.parametrize(("text", "drawn"), SPANS)
+def test_spans(visit: Visit, text: str, drawn: str) -> None:
+    assert visit.page.evaluate(RENDER, [text]) == f"<div>{drawn}</div>"
+    same_in_every_cut(visit, text)
+
+
 def same_in_every_cut(visit: Visit, text: str) -> None:
     whole = visit.page.evaluate(RENDER, [text])
     assert visit.page.evaluate(RENDER, list(text)) == whole
-    for at in range(1, len(text)):
+    for at in range(1, len(text), 1 + len(text) // 200):
         assert visit.page.evaluate(RENDER, cut(text, [at])) == whole, text[:at]
 
 
@@ -771,7 +799,25 @@ def test_markdown_takes_linear_time(visit: Visit) -> None:
         markdown.end();
         return performance.now() - start;
     }"""
-    for unit in ("*a ", "**a", "_a", "`", "` ``a", "[", "[a](", "https://a", "\\", "| a ", "> ", "- ", "x", "*a**b"):
+    for unit in (
+        "*a ",
+        "**a",
+        "_a",
+        "`",
+        "` ``a",
+        "[",
+        "[a](",
+        "https://a",
+        "\\",
+        "| a ",
+        "> ",
+        "- ",
+        "x",
+        "*a**b",
+        "*a`",
+        "[`](a)*",
+        "| a |\n",
+    ):
         ms = visit.page.evaluate(timed, [unit, 250_000])
         assert ms < 4000, f"{unit!r}: {ms:.0f} ms"
 
