@@ -554,6 +554,54 @@ def test_settings_reach_the_server(visit: Visit) -> None:
     assert said(visit.last_body())[0] == ("system", "Be brief.")
 
 
+def test_two_tabs_share_their_settings(visit: Visit) -> None:
+    visit.server.models = [{"id": "small"}, {"id": "large"}]
+    visit.page.reload()
+    visit.page.click("#tune")
+    other = visit.context.new_page()
+    other.goto(visit.server.url)
+    other.click("#tune")
+    other.get_by_label("Temperature").fill("0.5")
+    expect(visit.page.get_by_label("Temperature")).to_have_value("0.5")
+    other.get_by_label("Model", exact=True).select_option("large")
+    expect(visit.page.get_by_label("Model", exact=True)).to_have_value("large")
+    other.click("#theme")
+    expect(visit.page.locator("html")).to_have_attribute("data-theme", "light")
+    # A tab hears nothing of its own changes, like one that was frozen while another made them.
+    visit.page.evaluate("localStorage['gristmill:settings'] = JSON.stringify({ model: 'large', temperature: 0.7 })")
+    visit.page.get_by_label("Top k").fill("20")
+    visit.ask("hello")
+    body = visit.last_body()
+    assert (body["temperature"], body["top_k"], body["model"]) == (0.7, 20, "large")
+    visit.page.get_by_role("button", name="defaults").click()
+    expect(other.get_by_label("Temperature")).to_have_value("")
+    assert json.loads(other.evaluate("localStorage['gristmill:settings']")) == {"model": "large"}
+
+
+def test_a_browser_that_keeps_nothing(visit: Visit) -> None:
+    for name in ("localStorage", "sessionStorage"):
+        refuse = "() => { throw new DOMException('denied', 'SecurityError'); }"
+        visit.context.add_init_script(f"Object.defineProperty(window, '{name}', {{ get: {refuse} }})")
+    visit.server.key = "sesame"
+    visit.page.reload()
+    expect(visit.page.locator("#toast")).to_contain_text("keeps nothing")
+    visit.page.evaluate("document.querySelector('#toast').replaceChildren()")
+    visit.page.get_by_label("API key").fill("sesame")
+    visit.page.keyboard.press("Enter")
+    visit.page.click("#tune")
+    visit.page.get_by_label("Temperature").fill("0.5")
+    visit.page.get_by_label("Top k").fill("20")
+    visit.ask("apples")
+    assert (visit.last_body()["temperature"], visit.last_body()["top_k"]) == (0.5, 20)
+    visit.page.click("#new")
+    visit.ask("pears")
+    rows = visit.page.locator("#conversations .open")
+    expect(rows).to_have_text(["pears", "apples"])
+    rows.nth(1).press("Delete")
+    expect(rows).to_have_text(["pears"])
+    expect(visit.page.locator("#toast")).not_to_contain_text("keeps nothing")
+
+
 def test_every_line_of_stop_at_is_sent(visit: Visit) -> None:
     visit.page.click("#tune")
     visit.page.get_by_label("Stop at").fill("\n".join("abcdefgh"))

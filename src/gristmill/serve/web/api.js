@@ -1,5 +1,7 @@
 // The server's OpenAI interface: the list of models and streams of events. It knows nothing of conversations or the page.
 
+import { ofTab } from "./tab.js";
+
 const KEY = "gristmill:key";
 
 export class ApiError extends Error {
@@ -11,14 +13,14 @@ export class ApiError extends Error {
 }
 
 export function setKey(key) {
-  if (key) sessionStorage.setItem(KEY, key);
-  else sessionStorage.removeItem(KEY);
+  if (key) ofTab.set(KEY, key);
+  else ofTab.remove(KEY);
 }
 
-export const hasKey = () => Boolean(sessionStorage.getItem(KEY));
+export const hasKey = () => Boolean(ofTab.get(KEY));
 
 function headers() {
-  const key = sessionStorage.getItem(KEY);
+  const key = ofTab.get(KEY);
   return key ? { Authorization: `Bearer ${key}` } : {};
 }
 

@@ -6,7 +6,8 @@ import { count, rate } from "./message.js";
 import { Models } from "./models.js";
 import { Settings } from "./settings.js";
 import { Sidebar } from "./sidebar.js";
-import { Conversation, Store } from "./store.js";
+import { Conversation, SETTINGS, Store } from "./store.js";
+import { ofTab } from "./tab.js";
 
 const DRAFT = "gristmill:draft";
 const EXAMPLES = ["Explain how a water mill works, in three sentences.", "Write a haiku about patience.", "Show a Python function that merges two sorted lists."];
@@ -66,11 +67,12 @@ class App {
     this.wireComposer();
     this.wireKeys();
     this.showProbabilities();
-    this.nameTheme(this.settings.values.theme ?? "auto");
+    this.showTheme();
     document.body.classList.toggle("with-sidebar", wide.matches && this.settings.values.sidebar !== false);
     this.open(this.store.conversations.get(this.store.currentId) ?? this.store.newestFirst()[0] ?? new Conversation());
     addEventListener("storage", (event) => this.changedElsewhere(event.key));
     this.models.find();
+    if (!this.store.keeps) this.toast("The browser keeps nothing for this page: conversations end with it.", null, null, 15_000);
   }
 
   // --- conversations ---
@@ -95,6 +97,7 @@ class App {
   }
 
   changedElsewhere(key) {
+    if (key === SETTINGS) this.settings.takeOver();
     const id = Store.idOfKey(key);
     if (!id || this.chat.run?.conversation.id === id) return;
     const conversation = this.store.load(id);
@@ -175,7 +178,9 @@ class App {
     this.toastTimer = setTimeout(hide, ms);
   }
 
-  nameTheme(theme) {
+  showTheme() {
+    this.settings.showTheme();
+    const { theme = "auto" } = this.settings.values;
     const label = `Colours: ${theme === "auto" ? "as the system" : theme} (Alt+T)`;
     $("theme").title = label;
     $("theme").setAttribute("aria-label", label);
@@ -189,7 +194,11 @@ class App {
       this.showProbabilities();
       this.chat.redraw();
     }
-    if (name === "model") this.modelChanged();
+    if (name === "model") {
+      this.models.draw();
+      this.modelChanged();
+    }
+    if (name === "theme") this.showTheme();
   }
 
   modelChanged() {
@@ -224,7 +233,7 @@ class App {
       tune: () => this.toggleSettings(),
       "settings-close": () => this.toggleSettings(false),
       veil: () => (this.toggleSidebar(false), this.toggleSettings(false)),
-      theme: () => this.nameTheme(this.settings.nextTheme()),
+      theme: () => this.settings.nextTheme(),
       probabilities: toggleProbabilities,
       "export-all": () => this.sidebar.exportAll(),
       "show-keys": () => $("keys").showModal(),
@@ -261,9 +270,9 @@ class App {
   }
 
   wireComposer() {
-    this.use(sessionStorage.getItem(DRAFT) ?? "");
+    this.use(ofTab.get(DRAFT) ?? "");
     this.input.addEventListener("input", () => this.grow());
-    addEventListener("pagehide", () => sessionStorage.setItem(DRAFT, this.input.value));
+    addEventListener("pagehide", () => ofTab.set(DRAFT, this.input.value));
     $("composer").addEventListener("submit", (event) => (event.preventDefault(), this.submit()));
     this.input.addEventListener("keydown", (event) => {
       const { key } = event;

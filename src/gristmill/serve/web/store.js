@@ -1,8 +1,10 @@
 // Conversations and settings in localStorage. A conversation is a tree: editing or asking again adds a branch beside the
 // old one, so no text is ever lost. It knows nothing of the page.
 
+import { ofTab } from "./tab.js";
+
 const PREFIX = "gristmill:conversation:";
-const SETTINGS = "gristmill:settings";
+export const SETTINGS = "gristmill:settings";
 const CURRENT = "gristmill:current";
 const ROOT = "root";
 
@@ -57,27 +59,33 @@ function lean(conversation) {
   return { ...conversation, nodes };
 }
 
-function read(key) {
-  try {
-    return JSON.parse(localStorage.getItem(key));
-  } catch {
-    return null;
-  }
-}
-
 export class Store {
+  /** Where the browser keeps nothing for the page (`keeps`), all is in memory. */
   constructor(onfull) {
     this.onfull = onfull;
     this.conversations = new Map();
-    for (let i = 0; i < localStorage.length; i += 1) {
-      const key = localStorage.key(i);
-      if (key.startsWith(PREFIX)) this.load(key.slice(PREFIX.length));
+    this.unsaved = new Map(); // what could not be written, as JSON
+    this.keeps = true;
+    try {
+      for (const key of Object.keys(localStorage)) {
+        if (key.startsWith(PREFIX)) this.load(key.slice(PREFIX.length));
+      }
+    } catch {
+      this.keeps = false;
+    }
+  }
+
+  read(key) {
+    try {
+      return JSON.parse(this.unsaved.get(key) ?? localStorage.getItem(key));
+    } catch {
+      return null;
     }
   }
 
   /** Reads a conversation again, as another tab may have changed it. */
   load(id) {
-    const data = read(PREFIX + id);
+    const data = this.read(PREFIX + id);
     if (data && Array.isArray(data.nodes)) this.conversations.set(id, new Conversation({ ...data, id }));
     else this.conversations.delete(id);
     return this.conversations.get(id) ?? null;
@@ -99,19 +107,23 @@ export class Store {
 
   remove(id) {
     this.conversations.delete(id);
-    localStorage.removeItem(PREFIX + id);
+    this.unsaved.delete(PREFIX + id);
+    if (this.keeps) localStorage.removeItem(PREFIX + id);
   }
 
   write(key, value) {
+    const json = JSON.stringify(value);
     try {
-      localStorage.setItem(key, JSON.stringify(value));
+      localStorage.setItem(key, json);
+      this.unsaved.delete(key);
     } catch {
-      this.onfull();
+      this.unsaved.set(key, json);
+      if (this.keeps) this.onfull();
     }
   }
 
   settings() {
-    return read(SETTINGS) ?? {};
+    return this.read(SETTINGS) ?? {};
   }
 
   saveSettings(settings) {
@@ -120,10 +132,10 @@ export class Store {
 
   // Each tab keeps its own place.
   get currentId() {
-    return sessionStorage.getItem(CURRENT);
+    return ofTab.get(CURRENT);
   }
 
   set currentId(id) {
-    sessionStorage.setItem(CURRENT, id);
+    ofTab.set(CURRENT, id);
   }
 }
