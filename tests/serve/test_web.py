@@ -193,6 +193,26 @@ def test_edit_asks_anew_and_keeps_the_old(visit: Visit) -> None:
     expect(visit.page.locator("#input")).to_have_value("")
 
 
+def test_what_is_being_edited_outlives_a_redraw(visit: Visit) -> None:
+    visit.ask("first")
+    other = visit.context.new_page()
+    other.goto(visit.server.url)
+    visit.page.bring_to_front()
+    visit.page.press("#input", "ArrowUp")
+    editor = visit.page.get_by_label("Edit the message")
+    editor.fill("changed")
+    editor.press("Alt+P")
+    expect(visit.answer.locator(".note")).to_contain_text("regenerate")
+    other.get_by_role("button", name="Regenerate").click()
+    expect(visit.prose).to_have_text("Answer 2 to first.")
+    expect(editor).to_have_value("changed")
+    expect(editor).to_be_focused()
+    expect(other.locator(".stats")).to_contain_text("tokens")
+    editor.press("Enter")
+    expect(visit.prose).to_have_text("Answer 3 to **changed**.")
+    expect(visit.page.locator(".person .versions")).to_have_text("2 / 2")
+
+
 def test_an_abandoned_edit_changes_nothing(visit: Visit) -> None:
     visit.ask("first")
     visit.page.press("#input", "ArrowUp")
@@ -488,6 +508,27 @@ def test_rename_delete_undo_and_export(visit: Visit) -> None:
     row.get_by_role("button", name="Delete").click()
     visit.page.reload()
     expect(visit.page.locator("#welcome")).to_be_visible()
+
+
+def test_the_keyboard_stays_where_it_is_in_the_list(visit: Visit) -> None:
+    for text in ("apples", "pears", "plums"):
+        visit.page.click("#new")
+        visit.ask(text)
+    visit.server.delay_s = 0.1
+    visit.type("figs")
+    export = visit.page.get_by_role("button", name="Export “pears”")
+    export.focus()
+    visit.done()
+    expect(export).to_be_focused()
+    rows = visit.page.locator("#conversations .open")
+    rows.nth(1).press("F2")
+    visit.page.keyboard.type("Fruit")
+    visit.page.keyboard.press("Enter")
+    expect(rows).to_have_text(["plums", "Fruit", "apples"])
+    expect(rows.nth(1)).to_be_focused()
+    visit.page.keyboard.press("Delete")
+    expect(rows).to_have_text(["plums", "apples"])
+    expect(rows.nth(1)).to_be_focused()
 
 
 def test_a_conversation_deleted_while_it_is_answered_stays_deleted(visit: Visit) -> None:

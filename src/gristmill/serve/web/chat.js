@@ -34,14 +34,25 @@ export class Chat {
   show(conversation) {
     this.conversation = conversation;
     this.store.currentId = conversation.id;
-    this.redraw();
+    this.views = [];
+    this.list.replaceChildren();
+    this.draw();
     this.toEnd();
   }
 
-  /** Draws everything again, as after a change of how answers look. */
+  /** Draws the answers again, as after a change of how they look. A person's text stays: it may be being edited. */
   redraw() {
-    this.views = [];
-    this.list.replaceChildren();
+    const path = this.conversation.path();
+    for (const [i, old] of this.views.entries()) {
+      const node = path[i];
+      if (old.node.id !== node?.id) break;
+      if (old instanceof PersonView && old.siblings.length === this.conversation.siblings(node).length) {
+        old.node = node;
+      } else {
+        this.views[i] = this.viewOf(node);
+        old.element.replaceWith(this.views[i].element);
+      }
+    }
     this.draw();
   }
 

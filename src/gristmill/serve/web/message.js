@@ -28,8 +28,7 @@ function versions(siblings, node, go) {
 
 export class PersonView {
   constructor(node, siblings, actions) {
-    this.node = node;
-    this.actions = actions;
+    Object.assign(this, { node, siblings, actions });
     this.text = h("div", { class: "said" }, node.text);
     this.footer = h(
       "footer",

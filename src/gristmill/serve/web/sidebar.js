@@ -16,7 +16,24 @@ export class Sidebar {
   draw(currentId) {
     this.currentId = currentId;
     if (this.list.querySelector(".rename")) return; // not under the fingers of who is typing
+    const focused = this.focused();
     this.list.replaceChildren(...this.store.newestFirst().map((conversation) => this.row(conversation)));
+    if (focused) this.focus(focused);
+  }
+
+  /** The button that the keyboard is at: {id, row, button}, its conversation and its place. */
+  focused() {
+    const rows = [...this.list.children];
+    const row = rows.findIndex((each) => each.contains(document.activeElement));
+    if (row < 0) return null;
+    return { id: rows[row].dataset.id, row, button: [...rows[row].querySelectorAll("button")].indexOf(document.activeElement) };
+  }
+
+  /** Where the conversation has gone, the one in its place is focused. */
+  focus({ id, row = 0, button = 0 }) {
+    const rows = [...this.list.children];
+    const found = rows.find((each) => each.dataset.id === id) ?? rows[Math.min(row, rows.length - 1)];
+    found?.querySelectorAll("button")[button]?.focus();
   }
 
   row(conversation) {
@@ -26,7 +43,7 @@ export class Sidebar {
       { type: "button", class: "open", "aria-current": current ? "true" : null, title: conversation.name, onclick: () => this.events.open(conversation) },
       conversation.name,
     );
-    const item = h("li", { class: current ? "current" : null }, open);
+    const item = h("li", { class: current ? "current" : null, "data-id": conversation.id }, open);
     open.addEventListener("dblclick", () => this.rename(item, conversation));
     open.addEventListener("keydown", (event) => {
       if (event.key === "F2") this.rename(item, conversation);
@@ -62,6 +79,7 @@ export class Sidebar {
       event.preventDefault();
       event.stopPropagation();
       finish(event.key === "Enter");
+      this.focus({ id: conversation.id });
     });
     input.addEventListener("blur", () => finish(true));
     item.replaceChildren(input);
