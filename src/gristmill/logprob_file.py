@@ -80,8 +80,12 @@ def _save(
 class LogprobFile:
     """An open file, its header and tokens checked; each window is checked when it is read.
 
-    Raises ModelFormatError that names the file and the field.
+    Raises ModelFormatError that names the file and the field. Another format's is a subclass that reads header and
+    window (see `llama_logprob_file`).
     """
+
+    vocab_size: int
+    windows: Windows
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -118,23 +122,22 @@ class LogprobFile:
 
     def distributions(self) -> Iterator[Distributions]:
         """Those of one window after another."""
+        for i, tokens in enumerate(self.windows.tokens):
+            yield self._read_window(i, tokens)
+
+    def _read_window(self, i: int, tokens: NDArray[np.int32]) -> Distributions:
         n = self.windows.n_scored
-        for i in range(len(self.windows.tokens)):
-            nll = self._array("<f8", (n,))
-            top = self._array("<i4", (n,))
-            logprobs = self._array(self._type, (n, self.vocab_size))
-            self._check(np.isfinite(nll).all() and nll.min() >= 0, f"window {i}: nll", "not all are 0 or more")
-            inside = top.min() >= 0 and top.max() < self.vocab_size
-            self._check(inside, f"window {i}: top", f"an id is not in the vocabulary of {self.vocab_size}")
-            for start in range(0, n, 8):
-                self._check_rows(logprobs[start : start + 8], f"window {i}: log-probabilities")
-            yield Distributions(nll, top, logprobs)
+        nll = self._array("<f8", (n,))
+        top = self._array("<i4", (n,))
+        logprobs = self._array(self._type, (n, self.vocab_size))
+        self._check(np.isfinite(nll).all() and nll.min() >= 0, f"window {i}: nll", "not all are 0 or more")
+        inside = top.min() >= 0 and top.max() < self.vocab_size
+        self._check(inside, f"window {i}: top", f"an id is not in the vocabulary of {self.vocab_size}")
+        self._check_rows(logprobs, f"window {i}: log-probabilities")
+        return Distributions(nll, top, logprobs)
 
     def _read_header(self) -> None:
-        size = self._file.seek(0, os.SEEK_END)
-        self._check(size >= _HEADER.size, "header", f"the file has {size} bytes and the header {_HEADER.size}")
-        self._file.seek(0)
-        magic, *counts = _HEADER.unpack(self._file.read(_HEADER.size))
+        magic, *counts = self._unpack(_HEADER)
         item_size, self.vocab_size, n_windows, context, first, stride, reserved = counts
         self._check(magic == MAGIC, "magic", f"is {magic!r} and not {MAGIC!r}: no file of --save-base")
         self._check(item_size in (2, 4), "bytes a number", f"are {item_size} and not 2 or 4")
@@ -143,22 +146,39 @@ class LogprobFile:
             self._check(1 <= value < _MOST, name, f"is {value}")
         self._check(1 <= first < context, "first", f"is {first} in windows of {context}")
         self._check(1 <= stride <= context, "stride", f"is {stride} in windows of {context}")
-        n_tokens = n_windows * context
-        self._check(n_tokens <= MAX_TOKENS, "windows", f"have {n_tokens} tokens, at most {MAX_TOKENS} are possible")
         expected = _size(n_windows, context, context - first, self.vocab_size, item_size)
-        self._check(size == expected, "file", f"has {size} bytes and its header asks for {expected}")
+        tokens = self._read_tokens(n_windows, context, expected)
         self._type = f"<f{item_size}"
+        self.windows = Windows(tokens, first, stride)
+
+    def _unpack(self, header: struct.Struct) -> tuple[Any, ...]:
+        size = self._size()
+        self._check(size >= header.size, "header", f"the file has {size} bytes and the header {header.size}")
+        self._file.seek(0)
+        return header.unpack(self._file.read(header.size))
+
+    def _read_tokens(self, n_windows: int, context: int, file_size: int) -> NDArray[np.int32]:
+        """[W, C], where the header asks for no more than there may be, and for a file of this size."""
+        n_tokens, size = n_windows * context, self._size()
+        self._check(n_tokens <= MAX_TOKENS, "windows", f"have {n_tokens} tokens, at most {MAX_TOKENS} are possible")
+        self._check(size == file_size, "file", f"has {size} bytes and its header asks for {file_size}")
         tokens = self._array("<i4", (n_windows, context))
         inside = tokens.min() >= 0 and tokens.max() < self.vocab_size
         self._check(inside, "tokens", f"an id is not in the vocabulary of {self.vocab_size}")
-        self.windows = Windows(tokens, first, stride)
+        return tokens
 
     def _check_rows(self, logprobs: NDArray[np.floating], where: str) -> None:
-        sums = np.exp(logprobs.astype(np.float32).clip(max=1)).sum(axis=1)  # float16 has 11 bits of log p: 1 % of p
-        fine = np.isfinite(logprobs).all() and logprobs.max() <= 0 and (abs(sums - 1) < 0.05).all()
-        self._check(fine, where, "do not make up probabilities with a sum of 1")
+        """Eight rows at a time: they may be all there is room for."""
+        for start in range(0, len(logprobs), 8):
+            rows = logprobs[start : start + 8]
+            sums = np.exp(rows.astype(np.float32).clip(max=1)).sum(axis=1)  # float16 has 11 bits of log p: 1 % of p
+            fine = np.isfinite(rows).all() and rows.max() <= 0 and (abs(sums - 1) < 0.05).all()
+            self._check(fine, where, "do not make up probabilities with a sum of 1")
 
-    def _array(self, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
+    def _size(self) -> int:
+        return os.fstat(self._file.fileno()).st_size
+
+    def _array(self, dtype: str | np.dtype[np.void], shape: tuple[int, ...]) -> NDArray[Any]:
         array = np.empty(shape, dtype)
         n = self._file.readinto(array.data)
         self._check(n == array.nbytes, "file", f"ended {array.nbytes - n} bytes early; it has changed meanwhile")

@@ -21,6 +21,7 @@ from gristmill.cli import options
 from gristmill.cli.loading import load
 from gristmill.cli.streams import decoded_input, write_json
 from gristmill.cli.writable import check_file
+from gristmill.llama_logprob_file import open_base
 from gristmill.llm import LLM
 from gristmill.logprob_file import LogprobFile, file_size, refuse_existing, save
 from gristmill.ops.cpu import default_threads
@@ -67,7 +68,7 @@ Show = Callable[[NDArray[np.float64]], object]
 @options.option(
     "--save-type", type=click.Choice(["f16", "f32"]), default="f16", help="what --save-base keeps numbers in"
 )
-@options.option("--kl-base", help="compare with the log-probabilities of this file, of the same text")
+@options.option("--kl-base", help="compare with what this file, also llama-perplexity's, has of the same text")
 @options.tokenizer
 @options.threads
 @options.kv_type
@@ -100,7 +101,8 @@ def perplexity(
 
     With --save-base and --kl-base a model is compared with another of the same vocabulary: KL(base || model) in nats,
     how often both find the same token likeliest, and the ratio of perplexities. The file takes two bytes for each
-    scored token and each token of the vocabulary; windows are then those of the file.
+    scored token and each token of the vocabulary; windows are then those of the file. A file that llama-perplexity
+    has written with --kl-divergence-base will do as well.
     """
     if save_base is not None and kl_base is not None:
         raise click.UsageError("give --save-base or --kl-base, not both")
@@ -109,7 +111,7 @@ def perplexity(
         check_file("--save-base", Path(save_base))
     text = decoded_input(file)
     with ExitStack() as stack:
-        base = stack.enter_context(LogprobFile(Path(kl_base))) if kl_base is not None else None
+        base = stack.enter_context(open_base(Path(kl_base))) if kl_base is not None else None
         if base is not None:
             context, stride, chunks = _sizes_of(base, context, stride, chunks)
         llm = load(
