@@ -114,7 +114,10 @@ def models_of(repo: str) -> list[Stored]:
 
 
 def remove(stored: Stored) -> int:
-    """Delete a model from every revision, and the repository's folder where nothing else is left. The bytes freed."""
+    """Delete a model from every revision, and the repository's folder where nothing else is left, not even begun.
+
+    The bytes freed.
+    """
     folder = repo_folder(stored.repo)
     before = _used(folder)
     gone = set[str]()
@@ -125,7 +128,7 @@ def remove(stored: Stored) -> int:
                 gone.add(link.readlink().name)
             link.unlink(missing_ok=True)
     left = _links(folder)
-    if not left:
+    if not left and not unfinished(stored.repo):
         _remove_folder(folder)
         return before
     for blob in gone - {link.readlink().name for link in left if link.is_symlink()}:
