@@ -105,11 +105,13 @@ def test_bytes_that_another_model_needs_stay(folder: Path) -> None:
     assert not folder.exists()
 
 
-def test_unfinished_downloads_can_be_removed(folder: Path) -> None:
+@pytest.mark.parametrize("by", ["us", "the library"])
+def test_unfinished_downloads_can_be_removed(folder: Path, by: str) -> None:
     """But for one that goes on just now; and of several whole models one has to be named, and goes alone."""
     put(folder, "aaa", "m-Q4_0.gguf", "whole")
     put(folder, "aaa", "m-Q2_K.gguf", "also")
-    cut, running = folder / "blobs" / "11.incomplete", folder / "blobs" / "22.incomplete"
+    process = "" if by == "us" else ".0123abcd"
+    cut, running = (folder / "blobs" / f"{etag}{process}.incomplete" for etag in ("11", "22"))
     cut.write_text("cut short")
     running.write_text("on its way")
     told = CliRunner().invoke(main, ["rm", REPO])

@@ -6,6 +6,7 @@ Its layout: huggingface.co/docs/huggingface_hub, "Understand caching". Blobs by 
 from __future__ import annotations
 
 import os
+import re
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -150,7 +151,8 @@ def remove_unfinished(repo: str) -> int:
     locks = store_folder() / ".locks" / folder.name
     locks.mkdir(parents=True, exist_ok=True)
     for partial in unfinished(repo):
-        with suppress(Timeout, FileNotFoundError), WeakFileLock(locks / f"{partial.stem}.lock", timeout=0.2):
+        etag = re.sub(r"\.[0-9a-f]{8}$", "", partial.stem)  # a number that the library gives each download
+        with suppress(Timeout, FileNotFoundError), WeakFileLock(locks / f"{etag}.lock", timeout=0.2):
             n_bytes += partial.stat().st_size
             partial.unlink()
     if not _links(folder) and not unfinished(repo):
