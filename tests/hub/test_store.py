@@ -54,6 +54,17 @@ def test_what_main_was_counts_and_then_the_latest(folder: Path) -> None:
     assert find(HubName(REPO)).path.read_text() == "of bbb"
 
 
+def test_another_file_of_the_same_label_in_a_later_revision_hides_none(folder: Path) -> None:
+    for seconds, revision in enumerate(("aaa", "bbb")):
+        put(folder, revision, f"{revision}-Q8_0.gguf", f"of {revision}")
+        os.utime(folder / "snapshots" / revision, (seconds, seconds))
+    assert [str(stored.name) for stored in all_models()] == [f"{REPO}:Q8_0", f"{REPO}:aaa-Q8_0.gguf"]
+    assert find(HubName(REPO, "Q8_0")).path.read_text() == "of bbb"
+    assert find(HubName(REPO, "aaa-Q8_0")).path.read_text() == "of aaa"
+    assert remove(find(HubName(REPO, "aaa-Q8_0.gguf"))) == len("of aaa")
+    assert [str(stored.name) for stored in all_models()] == [f"{REPO}:Q8_0"]
+
+
 def test_the_last_of_its_files_says_when_a_model_came(folder: Path) -> None:
     for seconds, part in enumerate(("m-00001-of-00002.gguf", "m-00002-of-00002.gguf"), 1):
         put(folder, "aaa", part, part)

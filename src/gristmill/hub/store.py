@@ -103,14 +103,20 @@ def all_models() -> list[Stored]:
 
 
 def models_of(repo: str) -> list[Stored]:
-    """The whole models of a repository in the store, each from the revision that was pulled last."""
-    from gristmill.hub.variants import variants
+    """The whole models of a repository in the store, each from the revision that was pulled last.
+
+    One whose label a model of a later revision has is called by its file, as within a revision.
+    """
+    from gristmill.hub.variants import Variant, variants
 
     found: dict[str, Stored] = {}
     for snapshot in _snapshots(repo_folder(repo)):
         files = [path.relative_to(snapshot).as_posix() for path in snapshot.rglob("*") if path.is_file()]
         for variant in variants(files):
-            found.setdefault(variant.label, Stored(repo, snapshot, variant))
+            if variant.entry not in found:
+                is_taken = any(variant.label == stored.variant.label for stored in found.values())
+                label = variant.entry if is_taken else variant.label
+                found[variant.entry] = Stored(repo, snapshot, Variant(label, variant.files))
     return list(found.values())
 
 
