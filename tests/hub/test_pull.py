@@ -220,6 +220,23 @@ def test_what_is_there_is_not_downloaded_again(machine: Machine, hub: FakeHub, f
     assert blobs == [len(files["tiny-F32.gguf"]) + 1]
 
 
+def test_without_links_a_file_is_there_once(machine: Machine, hub: FakeHub, files: dict[str, bytes]) -> None:
+    """As on disks that have none."""
+    path = Path(machine.told("pull", NAME, HF_HUB_DISABLE_SYMLINKS="1").split(" at ")[1].strip())
+    assert path.read_bytes() == files["tiny-F32.gguf"]
+    assert not path.is_symlink()
+    assert list(path.parents[2].glob("blobs/*")) == []
+    n = len(hub.downloads())
+    machine.told("pull", NAME, HF_HUB_DISABLE_SYMLINKS="1")
+    assert len(hub.downloads()) == n
+    hub.repos[NAME]["other-Q8_0.gguf"] = b"other"
+    machine.told("pull", f"{NAME}:Q8_0", HF_HUB_DISABLE_SYMLINKS="1")
+    assert machine.told("rm", f"{NAME}:Q8_0") == f"removed {NAME}:Q8_0 (5 B)\n"
+    assert machine.stored() == [f"{NAME}:F32"]
+    machine.told("rm", NAME)
+    assert not path.parents[2].exists()
+
+
 def test_what_was_pulled_is_told_whatever_else_is_there(
     machine: Machine, hub: FakeHub, files: dict[str, bytes]
 ) -> None:

@@ -85,7 +85,7 @@ def _list(name: HubName) -> tuple[Variant, list[_Remote]]:
 def _fetch(file: _Remote, report: Callable[[int], None]) -> None:
     """One file into its place, whole and checked, or an error and the beginning of it, to go on from."""
     from huggingface_hub import constants, get_hf_file_metadata, hf_hub_download, hf_hub_url
-    from huggingface_hub.file_download import http_get
+    from huggingface_hub.file_download import are_symlinks_supported, http_get
     from huggingface_hub.utils import WeakFileLock, build_hf_headers  # type: ignore[attr-defined]
 
     url = hf_hub_url(file.repo, file.path, revision=file.revision)
@@ -98,10 +98,12 @@ def _fetch(file: _Remote, report: Callable[[int], None]) -> None:
     lock = store_folder() / ".locks" / repo_folder(file.repo).name / f"{meta.etag}.lock"
     size = meta.size if meta.size is not None else file.n_bytes
     if size <= constants.MAX_HTTP_DOWNLOAD_SIZE:  # what is larger is left to the library and its own transport
-        blob.parent.mkdir(parents=True, exist_ok=True)
-        lock.parent.mkdir(parents=True, exist_ok=True)
+        # Where there are no links the library would copy a blob, and keep both.
+        place = blob if are_symlinks_supported(repo_folder(file.repo)) else file.link
+        for path in (blob, lock, place):
+            path.parent.mkdir(parents=True, exist_ok=True)
         with WeakFileLock(lock):
-            if not blob.exists():
+            if not blob.exists() and not place.exists():
                 with partial.open("ab") as out:
                     if out.tell() > size:
                         out.truncate(0)
@@ -109,7 +111,7 @@ def _fetch(file: _Remote, report: Callable[[int], None]) -> None:
                     report(n)
                     http_get(url, out, resume_size=n, headers=headers, expected_size=size, tqdm_class=bar)
                 _check(file, partial)
-                partial.replace(blob)
+                partial.replace(place)
     hf_hub_download(file.repo, file.path, revision=file.revision)
 
 
