@@ -19,7 +19,9 @@ from oracles.families import save
 from gristmill import LLM, SamplingParams
 from gristmill.cli.main import main
 from gristmill.cli.trace_tables import Names
-from gristmill.tracing.picture import _draw_norms
+from gristmill.tracing.picture import _draw_norms, draw_timeline
+from gristmill.tracing.timeline import AGAIN, ANSWER, WAITING, Share, Step, Timeline
+from gristmill.tracing.timeline import PROMPT as PROMPT_SHARE
 from gristmill.tracing.view import View
 
 PROMPT = "a sea [of] $x_1$ über\n"
@@ -265,6 +267,21 @@ def test_labels_of_norms_stand_apart(most: float) -> None:
     inside = [(left, right) for left, right in boxes if axes.bbox.x0 <= right and left <= axes.bbox.x1]
     assert len(inside) >= 3
     assert all(right < left for (_, right), (left, _) in pairwise(inside))
+
+
+def test_a_legend_of_all_kinds_stands_beside_its_heading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text_of = pytest.importorskip("matplotlib.text", reason="the pictures need matplotlib").Text
+    figures = list[Any]()
+    monkeypatch.setattr("gristmill.tracing.picture._save", lambda figure, path: figures.append(figure))
+    kinds = (PROMPT_SHARE, ANSWER, AGAIN, WAITING)
+    shares = tuple(Share(request, kind, preempted=True) for request, kind in enumerate(kinds))
+    draw_timeline(tmp_path / "a.png", Timeline(((0,),) * 4, ((0,),) * 4, 9, (Step(shares, 4, 1.0),)))
+    (figure,) = figures
+    figure.draw_without_rendering()
+    legend = figure.axes[0].get_legend()
+    assert len(legend.get_texts()) == 6
+    (heading,) = figure.findobj(lambda found: isinstance(found, text_of) and "each request" in found.get_text())
+    assert heading.get_window_extent().x1 < legend.get_window_extent().x0
 
 
 def test_pictures_take_no_text_for_mathematics(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -210,7 +210,14 @@ def _draw_requests(axes: Axes, timeline: Timeline, room: float) -> None:
     handles += [_line("X", "preempted")] if any(s.preempted for step in timeline.steps for s in step.shares) else []
     handles += [_line("|", "done")]
     axes.legend(
-        handles=handles, ncols=len(handles), frameon=False, fontsize=9, loc="lower right", bbox_to_anchor=(1, 1)
+        handles=handles,
+        ncols=len(handles),
+        frameon=False,
+        fontsize=9,
+        handlelength=1.2,  # all entries have room beside the heading
+        columnspacing=1.2,
+        loc="lower right",
+        bbox_to_anchor=(1, 1),
     )
     _plain(axes)
     axes.tick_params(bottom=False)
