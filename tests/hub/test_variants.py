@@ -56,6 +56,7 @@ def test_a_path_is_no_name(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "models" / "llama").mkdir(parents=True)
     for path in ("models/llama", "models/none.gguf", "models/none.bin", tmp_path / "models"):
         assert as_name(path) is None
+    assert as_name("mill/tiny.gguf:Q8_0") == HubName("mill/tiny.gguf", "Q8_0")
 
 
 @pytest.mark.parametrize(

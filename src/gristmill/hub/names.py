@@ -35,8 +35,8 @@ def parse_name(text: str) -> HubName:
 
 
 def as_name(model: str | Path) -> HubName | None:
-    """The name that -m gives; None for a path: a Path, what exists, and what is called like a file."""
-    if not isinstance(model, str) or Path(model).exists() or model.partition(":")[0].lower().endswith(_FILES):
+    """The name that -m gives; None for a path: a Path, what exists, and what is called like a file, without QUANT."""
+    if not isinstance(model, str) or Path(model).exists() or (":" not in model and model.lower().endswith(_FILES)):
         return None
     try:
         return parse_name(model)
