@@ -39,6 +39,7 @@ class FakeHub:
         self.ignores_ranges = False
         self.spoiled = False  # other bytes than those that were promised
         self.is_down = False
+        self.forbids: bytes | None = None  # everything, with this body
         self.page: bytes | None = None  # what is answered to everything, as some networks do
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
@@ -85,6 +86,8 @@ def _handler(hub: FakeHub) -> type[BaseHTTPRequestHandler]:
             hub.asked.append(Asked(self.command, self.path, self.headers.get("range"), token))
             if hub.is_down:
                 self.say(503, {})
+            elif hub.forbids is not None:
+                self.say(403, {"Content-Type": "application/json"}, hub.forbids, is_head)
             elif hub.page is not None:
                 self.say(200, {}, hub.page, is_head)
             elif match := re.fullmatch(r"/api/models/([^/]+/[^/]+)(?:/revision/\w+)?", path):

@@ -319,6 +319,11 @@ def test_errors_of_the_hub_are_one_line_that_helps(machine: Machine, hub: FakeHu
     assert "org/name:QUANT" in machine.refused("pull", "http://169.254.169.254/latest")
     assert "HF_HUB_OFFLINE" in machine.refused("pull", NAME, HF_HUB_OFFLINE="1")
     assert "token in HF_TOKEN is not valid" in machine.refused("pull", NAME, HF_TOKEN="hf_bad")
+    hub.forbids = b'{"error": "Its token has no access"}'
+    assert machine.refused("pull", NAME).endswith(f"{hub.url} answered 403: Its token has no access\n")
+    hub.forbids = b""
+    assert "answered 403: it wants a token, in HF_TOKEN, that may read it" in machine.refused("pull", NAME)
+    hub.forbids = None
     hub.is_down = True
     assert "answered 503" in machine.refused("pull", NAME)
     error = machine.refused("pull", NAME, HF_ENDPOINT="http://127.0.0.1:1")

@@ -185,7 +185,12 @@ def _explained(name: HubName) -> Iterator[None]:
         raise HubError(f"{name}: HF_HUB_OFFLINE is set, so nothing is downloaded; unset it") from error
     except HfHubHTTPError as error:
         status = error.response.status_code
-        why = "the token in HF_TOKEN is not valid" if status == 401 else _first_line(error)
+        if status == 401:
+            why = "the token in HF_TOKEN is not valid"
+        elif status == 403 and not error.server_message:
+            why = "it wants a token, in HF_TOKEN, that may read it"
+        else:
+            why = _first_line(error.server_message or error)
         raise HubError(f"{name}: {hub} answered {status}: {why}") from error
     except OSError as error:
         if "Consistency check failed" not in str(error):
@@ -200,5 +205,5 @@ def _explained(name: HubName) -> Iterator[None]:
         ) from error
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: Exception | str) -> str:
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[:300]
