@@ -15,7 +15,7 @@ import gguf
 import pytest
 import small_model
 from click.testing import CliRunner
-from hub.fake_hub import FakeHub
+from hub.fake_hub import FakeHub, blob_id
 
 from gristmill.cli.main import main
 from gristmill.convert import convert
@@ -306,6 +306,17 @@ def test_other_bytes_than_promised_are_thrown_away(machine: Machine, hub: FakeHu
     assert machine.stored() == []
     hub.spoiled = False
     machine.told("pull", NAME)
+
+
+def test_small_files_are_checked_too(machine: Machine, hub: FakeHub, files: dict[str, bytes]) -> None:
+    """By git's hash of them. Here what had come of one is not its beginning."""
+    folder = {name: data for name, data in files.items() if not name.endswith(".gguf")}
+    hub.repos[NAME] = folder
+    partial = beginning(machine, b"").with_name(f"{blob_id(folder['config.json'])}.incomplete")
+    partial.write_bytes(bytes(len(folder["config.json"])))
+    assert "config.json came with git's SHA-1 " in machine.refused("pull", NAME)
+    path = Path(machine.told("pull", NAME).split(" at ")[1].strip())
+    assert (path / "config.json").read_bytes() == folder["config.json"]
 
 
 def test_errors_of_the_hub_are_one_line_that_helps(machine: Machine, hub: FakeHub) -> None:

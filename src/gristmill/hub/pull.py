@@ -27,13 +27,18 @@ _ETAG: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}")
 
 @dataclass(frozen=True, slots=True)
 class _Remote:
-    """A file on the hub. sha256: of its content, where the hub says it, as it does of large files."""
+    """A file on the hub.
+
+    sha256   of its content, where the hub says it, as it does of large files
+    blob_id  git's SHA-1 of the others' content and its length, where the hub says it
+    """
 
     repo: str
     revision: str
     path: str
     n_bytes: int
     sha256: str | None
+    blob_id: str | None
 
     @property
     def link(self) -> Path:
@@ -77,7 +82,7 @@ def _list(name: HubName) -> tuple[Variant, list[_Remote]]:
     if not info.sha:
         raise HubError(f"{name}: {constants.ENDPOINT} names no revision; check HF_ENDPOINT")
     return chosen, [
-        _Remote(name.repo, info.sha, s.rfilename, s.size or 0, s.lfs.sha256 if s.lfs is not None else None)
+        _Remote(name.repo, info.sha, s.rfilename, s.size or 0, s.lfs.sha256 if s.lfs is not None else None, s.blob_id)
         for s in found
     ]
 
@@ -137,14 +142,18 @@ def _bar(report: Callable[[int], None]) -> type:
 
 def _check(file: _Remote, partial: Path) -> None:
     """HubError, and the file is gone, where its content is not what the hub says."""
-    if file.sha256 is None:
+    if file.sha256 is not None:
+        kind, wanted, start = "SHA-256", file.sha256, hashlib.sha256()
+    elif file.blob_id == partial.stem:  # the etag, which tells it from the id of what stands for a large file in git
+        kind, wanted, start = "git's SHA-1", partial.stem, hashlib.sha1(b"blob %d\0" % partial.stat().st_size)
+    else:
         return
     with partial.open("rb") as content:
-        found = hashlib.file_digest(content, "sha256").hexdigest()
-    if found != file.sha256:
+        found = hashlib.file_digest(content, lambda: start).hexdigest()
+    if found != wanted:
         partial.unlink()
         raise HubError(
-            f"{file.repo}: {file.path} came with SHA-256 {found}, not {file.sha256}; it was thrown away: pull again"
+            f"{file.repo}: {file.path} came with {kind} {found}, not {wanted}; it was thrown away: pull again"
         )
 
 
