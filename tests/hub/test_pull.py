@@ -330,6 +330,8 @@ def test_errors_of_the_hub_are_one_line_that_helps(machine: Machine, hub: FakeHu
     assert "org/name:QUANT" in machine.refused("pull", "http://169.254.169.254/latest")
     assert "HF_HUB_OFFLINE" in machine.refused("pull", NAME, HF_HUB_OFFLINE="1")
     assert "token in HF_TOKEN is not valid" in machine.refused("pull", NAME, HF_TOKEN="hf_bad")
+    for token in ("hf_g\N{LATIN SMALL LETTER O WITH DIAERESIS}d", "hf_g\x1bd"):
+        assert "HF_TOKEN holds a character that is in no token" in machine.refused("pull", NAME, HF_TOKEN=token)
     hub.forbids = b'{"error": "Its token has no access"}'
     assert machine.refused("pull", NAME).endswith(f"{hub.url} answered 403: Its token has no access\n")
     hub.forbids = b""

@@ -68,8 +68,11 @@ def pull(name: HubName, report: Report = lambda done, total: None) -> Stored:
 
 def _list(name: HubName) -> tuple[Variant, list[_Remote]]:
     """The model that `name` means, and its files."""
-    from huggingface_hub import HfApi, constants
+    from huggingface_hub import HfApi, constants, get_token
 
+    token = get_token() or ""
+    if not token.isascii() or not token.isprintable():
+        raise HubError(f"{name}: HF_TOKEN holds a character that is in no token; copy the token again")
     try:
         info = HfApi().model_info(name.repo, files_metadata=True)
     except (JSONDecodeError, AttributeError, KeyError, TypeError) as error:  # a page, or JSON of another kind
