@@ -17,7 +17,7 @@ import click
 import numpy as np
 import pytest
 import small_model
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from oracles.families import save
 
 from gristmill.cli import options
@@ -492,9 +492,28 @@ def test_tokenize_and_back(model: str) -> None:
     assert run("tokenize", "-m", model, "--decode", stdin=plain).stdout == "héllo"
     written = json.dumps(ids["ids"][1:])  # a list as JSON has it
     assert json.loads(run("tokenize", "-m", model, "--decode", "--json", stdin=written).stdout) == {"text": "héllo"}
-    refused = run("tokenize", "-m", model, "--decode", stdin="5 five")
-    assert refused.returncode == 2
-    assert "ids must be numbers" in refused.stderr
+    for word in ("five", "1_0", "+5", "\N{ARABIC-INDIC DIGIT THREE}"):
+        refused = run("tokenize", "-m", model, "--decode", stdin=f"5 {word}")
+        assert refused.returncode == 2
+        assert f"ids must be numbers: '{word}' is none" in refused.stderr
+
+
+def test_ids_without_a_text_are_told(model: str) -> None:
+    def decode(ids: str) -> Result:
+        return CliRunner().invoke(main, ["tokenize", "-m", model, "--decode"], input=ids)
+
+    told = decode(f"{10**30} 400000 400000")
+    assert (told.exit_code, told.stdout) == (0, "")
+    assert told.stderr.startswith(f"no text for 3 of the ids, such as {10**30}: not in 0 .. ")
+    assert decode("-1").exit_code == 1
+
+
+@pytest.mark.parametrize("flag", ["--no-special", "--special", "--parse-special"])
+def test_what_is_for_text_is_not_for_ids(model: str, flag: str) -> None:
+    refused = CliRunner().invoke(main, ["tokenize", "-m", model, "--decode", flag], input="5")
+    assert refused.exit_code == 2
+    assert flag in refused.stderr
+    assert "for text, not for --decode: leave" in refused.stderr
 
 
 def test_tokenize_reads_special_tokens_where_it_is_told_to() -> None:

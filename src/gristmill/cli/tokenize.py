@@ -42,10 +42,17 @@ def tokenize(
     as_json: bool,
 ) -> None:
     """Print the token ids of a text (from FILE or stdin), or the text of ids."""
+    if decode:
+        options.refuse_given(("special",), "and --no-special are for text, not for --decode: leave them out")
+        options.refuse_given(("parse_special",), "is for text, not for --decode: leave it out")
     vocabulary = _load(model, tokenizer)
     text = decoded_input(file)
     if decode:
-        text = vocabulary.decode(_ids(text))
+        ids = _ids(text)
+        n_ids = vocabulary.vocab_size
+        if beyond := [i for i in ids if i >= n_ids]:  # a model may have some
+            click.echo(f"no text for {len(beyond)} of the ids, such as {beyond[0]}: not in 0 .. {n_ids - 1}", err=True)
+        text = vocabulary.decode(ids)
         if as_json:
             write_json({"text": text})
         else:
@@ -63,8 +70,7 @@ def _load(model: str, override: str | None) -> Tokenizer:
 
 
 def _ids(text: str) -> list[int]:
-    words = re.split(r"[\s,\[\]]+", text.strip(" \n\r\t[],"))
-    try:
-        return [int(word) for word in words if word]
-    except ValueError as error:
-        raise click.UsageError(f"ids must be numbers: {error}") from None
+    words = [word for word in re.split(r"[\s,\[\]]+", text) if word]
+    if wrong := [word for word in words if not re.fullmatch("-?[0-9]+", word)]:
+        raise click.UsageError(f"ids must be numbers: {wrong[0]!r:.100} is none")
+    return [int(word) for word in words]
