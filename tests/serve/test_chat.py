@@ -247,7 +247,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"n": 100000}, "n"),
     ({"top_logprobs": 3}, "top_logprobs"),
     ({"stop": [""]}, "stop"),
-    ({"stop": ["a"] * 17}, "stop"),
+    ({"stop": ["a"] * 65}, "stop"),
     ({"logit_bias": {"x": 1}}, "logit_bias"),
     ({"messages": []}, "messages"),
     ({"messages": [{"role": "king", "content": "x"}]}, "messages[0].role"),
@@ -256,6 +256,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"tools": [{"type": "function", "function": {"name": "x y"}}]}, None),
     ({"tools": [{"type": "web_search"}]}, None),
     ({"tools": [{"type": "function", "function": {"name": "x", "shape": 1}}]}, "tools[0].function.shape"),
+    ({"tools": [{"type": "function", "function": {"name": "x", "type": "function"}}]}, "tools[0].function.type"),
     ({"tools": [{"type": "function", "function": {"name": "x", "strict": "yes"}}]}, None),
     ({"messages": [{"role": "user", "content": "x", "audio": {}}]}, "messages[0].audio"),
     ({"tool_choice": "required"}, "tool_choice"),
@@ -264,7 +265,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"structured_outputs": {"regex": "(a"}}, "structured_outputs.regex"),
     ({"structured_outputs": {"json": {"type": "nothing"}}}, "structured_outputs.json"),
     ({"chat_template_kwargs": {"unheard_of": True}}, "chat_template_kwargs.unheard_of"),
-    ({"reasoning_effort": "high"}, "reasoning_effort"),
+    ({"reasoning_effort": "most"}, "reasoning_effort"),
     ({"stream_options": {"include_usage": True}}, "stream_options"),
     ({"response_format": {"type": "text"}, "structured_outputs": {"regex": "a"}}, "response_format"),
     ({"messages": [{"role": "system", "content": "x"}, {"role": "user"}]}, "messages[1].content"),
@@ -300,14 +301,18 @@ def test_a_schema_that_cannot_be_kept_is_refused(running, schema: dict[str, Any]
 def test_fields_that_ask_for_nothing_pass(running) -> None:
     body = {**GREEDY, "store": False, "service_tier": "auto", "modalities": ["text"], "seed": None, "tools": None}
     body |= {"user": "me", "metadata": {"a": "b"}, "logprobs": False, "top_logprobs": 0}
-    body |= {"messages": [{"role": "user", "content": "ab", "tool_calls": None}]}
+    answered = {"role": "assistant", "content": "a", "annotations": [], "reasoning_details": [], "thinking_blocks": []}
+    body |= {"messages": [{"role": "user", "content": "ab", "tool_calls": None}, answered, GREEDY["messages"][-1]]}
     assert running.http.post("/v1/chat/completions", json=body).status_code == 200
 
 
 def test_parts_and_developers_are_known(running) -> None:
     messages = [
         {"role": "developer", "content": "be brief"},
-        {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
+        {
+            "role": "user",
+            "content": [{"type": "text", "text": "a", "cache_control": {}}, {"type": "text", "text": "b"}],
+        },
     ]
     found = running.http.post("/tokenize", json={"messages": messages}).json()["tokens"]
     same = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "a\nb"}]

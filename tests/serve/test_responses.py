@@ -73,11 +73,20 @@ def test_what_was_answered_can_be_given_back(says) -> None:
     server = says(ANSWER)
     first = server.openai.responses.create(**ASK, tools=[WEATHER])
     items = [{"role": "user", "content": "ab"}, *(item.model_dump(exclude_none=True) for item in first.output)]
+    items[1]["encrypted_content"] = None  # as from clients that ask for it
     items.append({"type": "function_call_output", "call_id": first.output[2].call_id, "output": "sun"})
-    server.openai.responses.create(model="tiny", input=items, instructions="be brief", tools=[WEATHER])
+    include = ["reasoning.encrypted_content"]
+    asked = {"input": items, "instructions": "be brief", "include": include}
+    server.openai.responses.create(model="tiny", **asked, tools=[WEATHER])
     text = server.llm.tokenizer.decode(server.server.config.app.state.host.service.requests[-1].prompt_ids)
     for part in ("be brief", "I will look.", '"name": "weather"', "sun"):
         assert part in text
+
+
+def test_who_counts_on_what_is_stored_is_told_what_to_send(running) -> None:
+    asked = {**ASK, "input": [{"type": "item_reference", "id": "rs_1"}]}
+    told = running.http.post("/v1/responses", json=asked).json()["error"]["message"]
+    assert "it stores nothing; send the items themselves" in told
 
 
 def test_an_answer_keeps_to_its_schema(running) -> None:
@@ -115,12 +124,12 @@ def test_a_stream_that_is_not_to_be_padded_is_as_usual(running) -> None:
         ({"store": True}, "store"),
         ({"background": True}, "background"),
         ({"truncation": "auto"}, "truncation"),
-        ({"include": ["reasoning.encrypted_content"]}, "include"),
+        ({"include": ["file_search_call.results"]}, "include"),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
         ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type"),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0].type"),
         ({"reasoning": {"summary": "auto"}}, "reasoning.summary"),
-        ({"reasoning": {"effort": "low"}}, "reasoning.effort"),
+        ({"reasoning": {"effort": "most"}}, "reasoning.effort"),
         ({"max_output_tokens": 5000}, "input"),
         ({"text": {"format": {"type": "json_schema", "name": "a", "schema": {"type": "x"}}}}, "text.format.schema"),
         ({"text": {"format": {"type": "json_object", "schema": {"type": "object"}}}}, "text.format.schema"),

@@ -75,10 +75,24 @@ def test_thinking_is_switched(behind: tuple[Running, ScriptedService]) -> None:
     for extra in ({"chat_template_kwargs": {"enable_thinking": False}}, {"reasoning_effort": "none"}):
         running.openai.chat.completions.create(**ASK, extra_body=extra)
         assert prompt_of(running, service).endswith("<think>\n\n</think>\n\n")
-    running.openai.chat.completions.create(**ASK)
-    assert prompt_of(running, service).endswith("assistant\n")
-    response = running.http.post("/v1/chat/completions", json={**ASK, "reasoning_effort": "high"})
-    assert response.json()["error"]["param"] == "reasoning_effort"
+    for extra in ({}, {"reasoning_effort": "low"}, {"reasoning_effort": "high"}):
+        running.openai.chat.completions.create(**ASK, extra_body=extra)
+        assert prompt_of(running, service).endswith("assistant\n")
+
+
+def test_an_effort_of_which_a_template_knows_nothing(model_path: Path, tmp_path: Path) -> None:
+    (tmp_path / "chat.jinja").write_text("{% for message in messages %}{{ message.content }}{% endfor %}")
+    with (
+        LLM(model_path, kv_type="f32", threads=1, chat_template=tmp_path / "chat.jinja") as llm,
+        serving(llm) as running,
+    ):
+        for path, extra in (
+            ("chat/completions", {**ASK, "reasoning_effort": "low"}),
+            ("responses", {"input": "a", "reasoning": {"effort": "low"}}),
+        ):
+            refused = running.http.post(f"/v1/{path}", json=extra).json()["error"]
+            assert refused["param"] in ("reasoning_effort", "reasoning.effort")
+            assert "'low' is nothing that this model's chat template has" in refused["message"]
 
 
 @pytest.mark.parametrize("behind", [R1], indirect=True, ids=["r1"])

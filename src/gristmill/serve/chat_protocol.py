@@ -27,7 +27,7 @@ class ToolCall(Strict):
 
 
 class Message(Strict):
-    """reasoning is another name of reasoning_content. Empty lists of annotations are as if left out."""
+    """reasoning is another name of reasoning_content. Parts may say that Anthropic's API is to cache them."""
 
     role: Role
     content: str | list[dict[str, Any]] | None = None
@@ -48,9 +48,9 @@ class Message(Strict):
             if not isinstance(part, dict) or part.get("type") != "text":
                 kind = part.get("type") if isinstance(part, dict) else part
                 raise ValueError(f"part {i} is {kind!r:.40}; only parts of type 'text' are supported")
-            if set(part) != {"type", "text"} or not isinstance(part["text"], str):
+            if set(part) - {"cache_control"} != {"type", "text"} or not isinstance(part["text"], str):
                 raise ValueError(f"part {i} has {', '.join(sorted(part))!s:.80}; a part has type and text alone")
-        return content
+        return [{"type": "text", "text": part["text"]} for part in content]
 
     def plain(self) -> dict[str, Any]:
         """For a chat template."""
@@ -138,7 +138,13 @@ REFUSED: Final[dict[str, tuple[Any, ...]]] = {
 }
 """Fields of the API that are not there, with the values that ask for nothing."""
 
-_REFUSED_IN_MESSAGES: Final[dict[str, tuple[Any, ...]]] = {"annotations": ([],), "audio": (), "function_call": ()}
+_REFUSED_IN_MESSAGES: Final[dict[str, tuple[Any, ...]]] = {
+    "annotations": ([],),
+    "audio": (),
+    "function_call": (),
+    "reasoning_details": ([],),
+    "thinking_blocks": ([],),
+}
 _REPEATED: Final = {"parsed", "parsed_arguments", "provider_specific_fields"}
 """What clients add to answers: OpenAI's what it has read in a text, LiteLLM fields that it does not know."""
 

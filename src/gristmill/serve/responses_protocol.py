@@ -10,7 +10,7 @@ from gristmill.serve.chat_protocol import ChatRequest, Effort
 from gristmill.serve.errors import refuse, unsupported
 from gristmill.serve.protocol import Count, Label, Strict
 from gristmill.serve.renaming import renaming
-from gristmill.serve.wire import validate
+from gristmill.serve.wire import take_neutral, validate
 
 
 class Reasoning(Strict):
@@ -60,7 +60,7 @@ class ResponsesRequest(Strict):
 REFUSED: Final[dict[str, tuple[Any, ...]]] = {
     "background": (False,),
     "conversation": (),
-    "include": ([],),
+    "include": ([], ["reasoning.encrypted_content"]),  # thoughts are in answers as they are
     "max_tool_calls": (),
     "previous_response_id": (),
     "prompt": (),
@@ -78,6 +78,7 @@ _ITEMS: Final = {
     "function_call_output": {"call_id", "output", "status", "id"},
     "reasoning": {"summary", "content", "status", "id"},
 }
+_REFUSED_IN_ITEMS: Final[dict[str, tuple[Any, ...]]] = {"encrypted_content": (None, "")}
 _NAMES: Final = {
     "max_tokens": "max_output_tokens",
     "messages": "input",
@@ -124,8 +125,12 @@ def as_chat(request: ResponsesRequest) -> tuple[ChatRequest, dict[str, str]]:
 def _add(messages: list[dict[str, Any]], item: dict[str, Any], where: str) -> dict[str, str]:
     """Thoughts, text and calls that follow each other are one message of the assistant's. -> for `renaming`"""
     kind = item.get("type", "message")
+    if kind == "item_reference":
+        problem = "'item_reference' names what this server would have stored, and it stores nothing"
+        raise unsupported(f"{where}.type", f"{problem}; send the items themselves (clients do with store: false)")
     if not isinstance(kind, str) or kind not in _ITEMS:
         raise unsupported(f"{where}.type", f"{kind!r:.40} is not supported; give {', '.join(_ITEMS)}")
+    item = take_neutral(item, _REFUSED_IN_ITEMS, f"{where}.")
     for name in sorted(set(item) - _ITEMS[kind] - {"type"}):
         raise unsupported(f"{where}.{name:.80}")
     if kind == "message":

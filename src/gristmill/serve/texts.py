@@ -173,8 +173,10 @@ def _checked_tools(tools: list[dict[str, Any]] | None) -> list[dict[str, Any]] |
         function = tool.get("function")
         if not isinstance(function, dict):
             continue  # said by who reads it
-        for name in sorted((set(tool) - {"type", "function"}) | (set(function) - _TOOL_FIELDS)):
-            raise unsupported(f"tools[{i}].{name if name in tool else f'function.{name}'}")
+        for name in sorted(set(tool) - {"type", "function"}) + [
+            f"function.{name}" for name in sorted(set(function) - _TOOL_FIELDS)
+        ]:
+            raise unsupported(f"tools[{i}].{name}")
     return tools
 
 
@@ -195,8 +197,8 @@ def _template_kwargs(chat: Conversation, known: frozenset[str]) -> dict[str, Any
         return kwargs
     if "reasoning_effort" in known:
         return {**kwargs, "reasoning_effort": effort}
-    if effort == "none" and "enable_thinking" in known:
-        return {**kwargs, "enable_thinking": False}
+    if "enable_thinking" in known:  # which is all that such a template knows of an effort
+        return {**kwargs, "enable_thinking": effort != "none"}
     raise unsupported("reasoning_effort", f"{effort!r} is nothing that this model's chat template has")
 
 
