@@ -28,6 +28,7 @@ from random_schemas import SchemaMaker
 
 from gristmill.engine import guide as guide_module
 from gristmill.engine.guide import Guide, GuideCompiler, GuideError
+from gristmill.engine.guide_grammar import _FORMATS
 from gristmill.formats.open import open_checkpoint
 from gristmill.tokenizer.files import load_path
 from gristmill.tokenizer.interface import Tokenizer
@@ -321,6 +322,7 @@ def test_random_answers_validate_qwen2(qwen2: Case) -> None:
 # --- the other constraints
 
 CLOSED = {"type": "object", "additionalProperties": False}
+FORMATTED = {"const": {"format": "zip"}}
 
 
 @pytest.mark.parametrize(
@@ -417,6 +419,14 @@ CLOSED = {"type": "object", "additionalProperties": False}
             ["{}"],
         ),
         ({"json": {"const": {"uniqueItems": False}}}, ['{"uniqueItems": false}'], ["{}"]),
+        # formats that nobody here knows
+        ({"json": {"type": "string", "format": "path", "maxLength": 2}}, ['"/a"', '""'], ['"/ab"', "1"]),
+        ({"grammar": 'start: %json {"anyOf": [{"type": "string", "format": "byte"}]}'}, ['"a"'], ["1"]),
+        (
+            {"json": {**CLOSED, "properties": {"format": {"type": "string", "format": "regex"}, "a": FORMATTED}}},
+            ['{"format": "("}', '{"a": {"format": "zip"}}'],
+            ['{"format": 1}', '{"a": {}}'],
+        ),
         # what holds at once, as tools write it
         ({"json": {"allOf": [{"pattern": "^a"}, {"pattern": "b$"}], "type": "string"}}, ['"ab"'], ['"a"', '"b"']),
         (
@@ -483,6 +493,23 @@ def test_what_passes(constraint: dict[str, Any], good: list[str], bad: list[str]
         assert not small.accepts(small.compile(**constraint), text), text
 
 
+def test_formats_bind_that_the_compiler_knows(small: Case) -> None:
+    """It refuses all others, so they are left out; `unknown`, a format of its own, says nothing."""
+    from llguidance import LLMatcher
+
+    vocabulary = small.compiler._read_vocabulary()
+    names = {*jsonschema.FormatChecker.checkers, *jsonschema.Draft202012Validator.FORMAT_CHECKER.checkers}
+    names |= {*_FORMATS, "password", "binary", "byte", "base64", "url", "nanoid", "jwt", "e164", "cidrv4", "path"}
+    known = {name for name in names if not LLMatcher(vocabulary, of_format(name), log_level=0).is_error()}
+    assert known == _FORMATS
+    for name in names:
+        assert small.accepts(small.compile(json={"type": "string", "format": name}), '"<"') == (name not in known)
+
+
+def of_format(name: str) -> str:
+    return json.dumps({"grammars": [{"json_schema": {"type": "string", "format": name}}]})
+
+
 def test_regex_answers_match(qwen2: Case) -> None:
     for pattern in (r"[a-f0-9]{8}-[a-f0-9]{4}", r"(cat|dog)s?( and (cat|dog)s?){0,3}\.", r"[А-я]{2,9}/[^/]{1,3}"):
         for seed in range(3):
@@ -501,7 +528,6 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("json", {"json": '{"const": "\\ud800"}'}, "hex escape"),
     ("json", {"json": {"type": "strnig"}}, "strnig"),
     ("json", {"json": {"type": "string", "minLength": "3"}}, "minLength"),
-    ("json", {"json": {"type": "string", "format": "zip"}}, "format"),
     ("json", {"json": {"type": "string", "pattern": "(?=a)b"}}, "look-around"),
     ("json", {"json": {"type": "string", "pattern": "("}}, "unclosed"),
     ("json", {"json": {"not": {"type": "string"}}}, "not"),
@@ -573,7 +599,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("grammar", {"grammar": 'start: x\nx[lazy, stop = "b"]: /a+/'}, "stop"),
     ("grammar", {"grammar": 'start: x\nx[stop_capture="b"]: /a+/'}, "has 'stop_capture='"),
     ("grammar", {"grammar": '%llguidance {"allow_invalid_utf8": true}\nstart: "a"'}, "llguidance"),
-    ("grammar", {"grammar": 'start: %json {"type": "string", "format": "zip"}'}, "format"),
+    ("grammar", {"grammar": 'start: %json {"type": "string", "format": 5}'}, "format"),
     ("grammar", {"grammar": 'start: %json {"x-guidance": {"lenient": true}, "not": {}}'}, "x-guidance"),
     ("grammar", {"grammar": "start: %json {"}, "JSON"),
     ("grammar", {"grammar": 'start: "' + "a" * (65 << 10) + '"'}, "bytes"),

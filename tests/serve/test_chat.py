@@ -288,7 +288,7 @@ def test_what_cannot_be_kept_is_refused_by_name(
     assert (param or next(iter(change))) in error["message"]
 
 
-@pytest.mark.parametrize("schema", [{"type": "string", "pattern": "(?=a)b"}, {"type": "string", "format": "nonsense"}])
+@pytest.mark.parametrize("schema", [{"type": "string", "pattern": "(?=a)b"}, {"type": "array", "contains": {}}])
 def test_a_schema_that_cannot_be_kept_is_refused(running, schema: dict[str, Any]) -> None:
     form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
     with pytest.raises(BadRequestError) as caught:

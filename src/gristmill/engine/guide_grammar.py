@@ -40,6 +40,8 @@ MAX_MULTIPLE: Final = 10_000
 _EXACT_INT = 1 << 53
 # Escapes a model may write in JSON strings: without \uXXXX, since a key written with it would pass for another key.
 _ESCAPES = 'nrbtf\\"'
+_FORMATS = frozenset(["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"])
+"""What the compiler knows of them; it refuses all others."""
 _ANNOTATIONS = ("title", "description", "default", "examples", "deprecated", "$comment")
 _SCHEMAS = ("items", "additionalItems", "additionalProperties")
 _SCHEMA_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
@@ -216,7 +218,8 @@ def check_schema(field: str, schema: object) -> None:
 
 
 def _drop_idle(schema: dict[str, Any]) -> None:
-    """uniqueItems and propertyNames that refuse no value, wherever keywords hold schemas: the compiler has neither."""
+    """Keywords that refuse no value, wherever keywords hold schemas: the compiler has no uniqueItems, no propertyNames
+    and few formats; those that it does not know are annotations."""
     pending: list[Any] = [schema]
     while pending:
         node = pending.pop()
@@ -226,6 +229,8 @@ def _drop_idle(schema: dict[str, Any]) -> None:
             del node["uniqueItems"]
         if _allows_any_name(node.get("propertyNames")):
             del node["propertyNames"]
+        if isinstance(name := node.get("format"), str) and name not in _FORMATS:
+            del node["format"]
         pending += [node.get(key) for key in _SCHEMAS]
         pending += chain(*(as_list(node.get(key)) for key in _SCHEMA_LISTS))
         pending += chain(*(as_dict(node.get(key)).values() for key in _SCHEMA_MAPS))
