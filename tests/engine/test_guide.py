@@ -419,6 +419,17 @@ FORMATTED = {"const": {"format": "zip"}}
             ["{}"],
         ),
         ({"json": {"const": {"uniqueItems": False}}}, ['{"uniqueItems": false}'], ["{}"]),
+        # a pattern binds alone, where a format stands beside it
+        (
+            {"json": {"type": "string", "format": "time", "pattern": "^[0-2][0-9]:[0-5][0-9]$"}},
+            ['"12:30"'],
+            ['"12:30:00Z"', '"12:3"'],
+        ),
+        (
+            {"json": {"allOf": [{"format": "email"}, {"pattern": "^.{5}$"}], "type": "string"}},
+            ['"a@b.c"'],
+            ['"abcde"', '"a@b.cd"'],
+        ),
         # formats that nobody here knows
         ({"json": {"type": "string", "format": "path", "maxLength": 2}}, ['"/a"', '""'], ['"/ab"', "1"]),
         ({"grammar": 'start: %json {"anyOf": [{"type": "string", "format": "byte"}]}'}, ['"a"'], ["1"]),

@@ -219,7 +219,7 @@ def check_schema(field: str, schema: object) -> None:
 
 def _drop_idle(schema: dict[str, Any]) -> None:
     """Keywords that refuse no value, wherever keywords hold schemas: the compiler has no uniqueItems, no propertyNames
-    and few formats; those that it does not know are annotations."""
+    and few formats; those that it does not know are annotations, as is any beside a pattern."""
     pending: list[Any] = [schema]
     while pending:
         node = pending.pop()
@@ -229,7 +229,7 @@ def _drop_idle(schema: dict[str, Any]) -> None:
             del node["uniqueItems"]
         if _allows_any_name(node.get("propertyNames")):
             del node["propertyNames"]
-        if isinstance(name := node.get("format"), str) and name not in _FORMATS:
+        if isinstance(name := node.get("format"), str) and (name not in _FORMATS or "pattern" in node):
             del node["format"]
         pending += [node.get(key) for key in _SCHEMAS]
         pending += chain(*(as_list(node.get(key)) for key in _SCHEMA_LISTS))
