@@ -16,7 +16,7 @@ from dialogue.helpers import Bytes, Parsed, put_together
 
 from gristmill import LLM, SamplingParams
 from gristmill.dialogue.deepseek import CALL, CALLS, END_CALL, END_CALLS, SEP
-from gristmill.dialogue.grammar import answer_grammar
+from gristmill.dialogue.grammar import answer_grammar, faulty_tool
 from gristmill.dialogue.harmony import TEXTS
 from gristmill.dialogue.parsers import make_parser
 from gristmill.dialogue.reader import DialogueReader
@@ -223,6 +223,26 @@ def test_whatever_is_read_as_a_call_keeps_to_a_strict_schema(kind: str, n_specia
 def test_nothing_is_forced_where_nothing_has_to_be() -> None:
     assert answer_grammar("qwen", None, TOOLS, AUTO) is None
     assert answer_grammar("qwen", None, TOOLS, ToolChoice(ChoiceMode.NONE)) is None
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ({"pattern": "^(?!a)b"}, "pattern '^(?!a)b' has look-around, which is not supported"),
+        ({"const": 2**60}, f"const or enum has the number {2**60}, beyond 2^53 it cannot be kept exactly"),
+        ({"not": {}}, 'Unimplemented keys: ["not"]'),
+    ],
+)
+def test_a_tool_is_found_by_what_is_wrong_with_its_schema(schema: dict[str, Any], said: str) -> None:
+    """Whether we find it or the compiler does."""
+    tools = [TOOLS[1], Tool("f", "", {"type": "object", "properties": {"a": schema}}, strict=True)]
+    grammar = answer_grammar("qwen", None, tools, REQUIRED)
+    assert grammar is not None
+    assert grammar.grammar is not None
+    tokenizer = Bytes(["</s>"])
+    with pytest.raises(GuideError) as caught:
+        GuideCompiler(tokenizer, tokenizer.vocab_size, tokenizer.eos_ids).compile(grammar)
+    assert faulty_tool(grammar.grammar, str(caught.value)) == (1, said)
 
 
 def test_what_cannot_be_forced_is_refused() -> None:

@@ -587,6 +587,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("regex", {"regex": "("}, "unclosed"),
     ("regex", {"regex": "a\\"}, "backslash"),
     ("regex", {"regex": "(?!a)b"}, "look-around"),
+    ("regex", {"regex": "[a-z]" * 90 + "(?!a)"}, "at 2.9.: look-around"),
     ("regex", {"regex": "a)|(b"}, "unopened"),
     ("regex", {"regex": "(a)\\1"}, "backreferences"),
     ("regex", {"regex": "[^\\x00-\\x{10FFFF}]"}, "."),

@@ -4,6 +4,7 @@ llguidance, imported on first use; it fails closed: whatever cannot be kept is a
 from __future__ import annotations
 
 import hashlib
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -30,6 +31,9 @@ _AT_ONCE = 4  # compilations; one that runs past the limit cannot be ended, and 
 _MAX_LEXER_STATES = 20_000
 _BYTES_A_STATE = 2048
 _BYTES_A_GRAMMAR = 320 << 10
+_REGEX_ERROR = re.compile(
+    r'(?:invalid regex ".*" \(in regex\): )?regex parse error:\n *(?P<regex>.*)\n *\^+\nerror: (?P<cause>.*)'
+)
 
 
 @dataclass(slots=True)
@@ -294,7 +298,8 @@ def _compile(field: str, vocabulary: LLTokenizer, grammar: str, vocab_size: int)
 
 
 def _shorten(message: str) -> str:
-    """One line of a library's message, without its stack."""
+    """One line of a library's message, without its stack; what is wrong with a regex comes before the regex."""
+    message = _REGEX_ERROR.sub(lambda found: f"{found['cause']} in the regex {found['regex']:.80}", message)
     for mark in ("<backtrace>", "<non-verbose/>", "<state>"):
         message = message.split(mark)[0]
     line = " ".join(message.split())

@@ -355,7 +355,11 @@ def check_lark(text: str, end_texts: frozenset[str], *, embeds: bool = False) ->
         elif match.lastgroup == "attribute":
             raise GuideError("grammar", f"has {match.group()!r}, which is not implemented; leave it out")
         elif match.lastgroup == "embedded":
-            value, at = _read_embedded(match.group(), text, at)
+            try:
+                value, at = _read_embedded(match.group(), text, at)
+            except GuideError as error:  # said as the library says it
+                line = text[: match.start()].split("\n")
+                raise GuideError("grammar", f"at {len(line)}({len(line[-1]) + 1}): {error.reason}") from None
             kept.append(" " + json.dumps(value))
     if ("other", "&") in tokens:
         with _naming("grammar"):

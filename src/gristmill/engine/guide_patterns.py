@@ -18,6 +18,7 @@ _ATOM: Final = re.compile(
 """A character, or all of its escape."""
 _NAMED: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 _VERBOSE: Final = re.compile(r"\?[a-zA-Z]*x")
+_LOOK_AROUND: Final = re.compile(r"\?<?[=!]")
 
 
 class UnwritableError(ValueError):
@@ -90,6 +91,8 @@ def writable(pattern: str) -> str:
             at = end + 1
         elif atom[:2] in (r"\p", r"\P"):
             written.append(_without_control(atom))
+        elif atom == "(" and _LOOK_AROUND.match("".join(atoms[at : at + 3])):
+            raise UnwritableError(f"{name} has look-around, which is not supported")
         elif atom == "(" and _VERBOSE.match("".join(atoms[at : at + 10])):
             raise UnwritableError(f"{name} has the flag x, which JSON Schema lacks; leave it out")
         else:
