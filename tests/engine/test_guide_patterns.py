@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import re
 import unicodedata
+from collections.abc import Sequence
 from typing import Any
 
 import jsonschema
@@ -13,6 +15,7 @@ import pytest
 from engine.test_guide import Case, SmallTokenizer
 
 from gristmill.engine.guide import GuideError
+from gristmill.engine.guide_patterns import _WITHOUT_LOOK_AROUND
 
 PATTERNS = [
     # classes of all control characters, or of all but some
@@ -103,6 +106,34 @@ def test_classes_of_unicode_hold_no_quotes_that_they_do_not_name(case: EscapingC
             (r"^[!-\d]$", re.fullmatch(r"[!\d-]", character, re.ASCII) is not None),
         ):
             assert accepts(case, {"type": "string", "pattern": pattern}, character) == wanted, (pattern, character)
+
+
+@pytest.mark.parametrize(
+    ("index", "before", "parts", "after"),
+    [
+        (0, "", "aZ_'+-.@\n", "@b.cd"),
+        (0, "a@", "aZ0_'-.@\n", ""),
+        (0, "a@", [*"a0-.@", ".."], ".cd"),
+        (1, "P", "1YMDWTHS.", ""),
+        (1, "P", ["1Y", "1M", "12D", "1W", "T", "3H", "1S", "1.5S", "0,1S", "1", "\n"], ""),
+    ],
+)
+def test_patterns_without_look_around_equal_theirs(index: int, before: str, parts: Sequence[str], after: str) -> None:
+    """Over all texts of up to five parts: each kind of character, and longer ones where a match has more."""
+    pair = [*_WITHOUT_LOOK_AROUND.items()][index]
+    original, equal = (re.compile(pattern.removesuffix("$") + r"\Z", re.ASCII) for pattern in pair)
+    texts = [before + "".join(chosen) + after for n in range(6) for chosen in itertools.product(parts, repeat=n)]
+    matches = [text for text in texts if original.search(text)]
+    assert matches == [text for text in texts if equal.search(text)]
+    assert len(matches) > 20
+
+
+def test_patterns_of_zod_are_kept(case: EscapingCase) -> None:
+    good = ["a.b+c@d-e.fg", "o'b@x.y.zz", "-@a.bc"], ["P3W", "P1Y2D", "PT5.5S", "P1DT1H3S"]
+    bad = [".a@b.cd", "a..b@c.de", "a.@b.cd", "a'@b.cd", "a@b.c"], ["P", "PT", "P1DT", "P1Y1W", "P1D1Y"]
+    for i, pattern in enumerate(_WITHOUT_LOOK_AROUND):
+        for text in good[i] + bad[i]:
+            assert accepts(case, {"type": "string", "pattern": pattern}, text) == (text in good[i]), text
 
 
 NAMES = {"type": "object", "patternProperties": {r'^[^"\\]+$': {"type": "integer"}}, "additionalProperties": False}

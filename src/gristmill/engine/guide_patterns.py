@@ -19,6 +19,18 @@ _ATOM: Final = re.compile(
 _NAMED: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 _VERBOSE: Final = re.compile(r"\?[a-zA-Z]*x")
 _LOOK_AROUND: Final = re.compile(r"\?<?[=!]")
+_SECONDS: Final = r"\d+([.,]\d+)?S"
+_TIME: Final = rf"T(\d+H(\d+M)?({_SECONDS})?|\d+M({_SECONDS})?|{_SECONDS})"
+
+_WITHOUT_LOOK_AROUND: Final = {
+    r"^(?!\.)(?!.*\.\.)([A-Za-z0-9_'+\-\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\-]*\.)+[A-Za-z]{2,}$": (
+        r"^([A-Za-z0-9_'+\-]+\.)*[A-Za-z0-9_'+\-]*[A-Za-z0-9_+\-]@([A-Za-z0-9][A-Za-z0-9\-]*\.)+[A-Za-z]{2,}$"
+    ),
+    r"^P(?:(\d+W)|(?!.*W)(?=\d|T\d)(\d+Y)?(\d+M)?(\d+D)?(T(?=\d)(\d+H)?(\d+M)?(\d+([.,]\d+)?S)?)?)$": (
+        rf"^P(\d+W|(\d+Y(\d+M)?(\d+D)?|\d+M(\d+D)?|\d+D)({_TIME})?|{_TIME})$"
+    ),
+}
+"""Patterns that zod gives e-mail addresses and durations, and their equals."""
 
 
 class UnwritableError(ValueError):
@@ -75,7 +87,7 @@ def writable(pattern: str) -> str:
     """ECMA-262's `pattern` in the compiler's words, which has nested classes and operations on them. Raises
     UnwritableError."""
     name = f"pattern {pattern!r:.80}"
-    atoms = _ATOM.findall(pattern)
+    atoms = _ATOM.findall(_WITHOUT_LOOK_AROUND.get(pattern, pattern))
     written: list[str] = []
     at = 0
     while at < len(atoms):
