@@ -322,6 +322,7 @@ def test_random_answers_validate_qwen2(qwen2: Case) -> None:
 # --- the other constraints
 
 CLOSED = {"type": "object", "additionalProperties": False}
+NUMBERS = {"type": "array", "items": {"type": "integer"}}
 FORMATTED = {"const": {"format": "zip"}}
 
 
@@ -419,6 +420,36 @@ FORMATTED = {"const": {"format": "zip"}}
             ["{}"],
         ),
         ({"json": {"const": {"uniqueItems": False}}}, ['{"uniqueItems": false}'], ["{}"]),
+        # names that are listed
+        (
+            {"json": {"type": "object", "propertyNames": {"enum": ["b", "a", 1]}, "additionalProperties": NUMBERS}},
+            ["{}", '{"a": [1]}', '{"b": [], "a": [2]}'],
+            ['{"c": [1]}', '{"1": [1]}', '{"a": 1}', '{"a": [1], "a": [1]}', "[]"],
+        ),
+        (
+            {
+                "json": {
+                    "propertyNames": {"$ref": "#/$defs/n"},
+                    "required": ["a"],
+                    "type": "object",
+                    "$defs": {"n": {"title": "N", "enum": ["a", "b"], "type": "string"}},
+                }
+            },
+            ['{"a": 1}', '{"a": {"c": 1}, "b": []}'],
+            ["{}", '{"b": 1}', '{"a": 1, "c": 2}'],
+        ),
+        (
+            {
+                "json": {
+                    "type": "object",
+                    "propertyNames": {"anyOf": [{"type": "string", "const": "a"}, {"not": {}}]},
+                    "additionalProperties": {"propertyNames": {"enum": ["b"]}, "additionalProperties": {"const": 5}},
+                }
+            },
+            ['{"a": {"b": 5}}', '{"a": {}}', '{"a": 1}'],
+            ['{"a": {"b": 6}}', '{"a": {"a": 5}}', '{"b": {}}'],
+        ),
+        ({"json": {"type": "object", "propertyNames": {"enum": []}}}, ["{}"], ['{"a": 1}']),
         # a pattern binds alone, where a format stands beside it
         (
             {"json": {"type": "string", "format": "time", "pattern": "^[0-2][0-9]:[0-5][0-9]$"}},
@@ -529,6 +560,15 @@ def test_regex_answers_match(qwen2: Case) -> None:
 
 # --- failing closed
 
+
+def nested_names(depth: int) -> dict[str, Any]:
+    """Each within another: written out, twice as many at every depth."""
+    schema: dict[str, Any] = {"type": "object"}
+    for _ in range(depth):
+        schema = {"type": "object", "propertyNames": {"enum": ["a", "b"]}, "additionalProperties": schema}
+    return schema
+
+
 DRAFT7 = "http://json-schema.org/draft-07/schema#"
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("json", {"json": "{"}, "not JSON"),
@@ -549,6 +589,18 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("json", {"json": {"type": "object", "propertyNames": {"pattern": "a"}}}, "propertyNames"),
     ("json", {"json": {"type": "object", "propertyNames": {"type": "string", "maxLength": 3}}}, "propertyNames"),
     ("json", {"json": {"type": "object", "propertyNames": False}}, "propertyNames"),
+    ("json", {"json": {"type": "object", "propertyNames": {"enum": ["a"], "maxLength": 0}}}, "propertyNames"),
+    ("json", {"json": {"type": "object", "propertyNames": {"enum": ["a"], "type": "null"}}}, "propertyNames"),
+    ("json", {"json": {"propertyNames": {"anyOf": [{"enum": ["a"]}, {"not": {"enum": ["a"]}}]}}}, "propertyNames"),
+    ("json", {"json": {"properties": {"b": {}}, "propertyNames": {"enum": ["a"]}}}, "propertyNames"),
+    ("json", {"json": {"patternProperties": {"b": {}}, "propertyNames": {"enum": ["a"]}}}, "propertyNames"),
+    (
+        "json",
+        {"json": {"propertyNames": {"$ref": "#/$defs/a"}, "$defs": {"a": {"$ref": "#/$defs/a"}}}},
+        "propertyNames",
+    ),
+    ("json", {"json": {"propertyNames": {"enum": ["a"]}, "$ref": "#/%61dditionalProperties"}}, "propertyNames"),
+    ("json", {"json": nested_names(20)}, "propertyNames: what all have"),
     ("json", {"json": {"type": "object", "propertyNames": 1}}, "propertyNames"),
     ("json", {"json": {"type": "object", "dependentRequired": {"a": ["b"]}}}, "dependentRequired"),
     ("json", {"json": {"$schema": DRAFT7, "type": "object", "dependencies": {"a": ["b"]}}}, "dependencies"),

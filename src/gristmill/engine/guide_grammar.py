@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from fractions import Fraction
 from itertools import chain
 from typing import Any, Final
+from urllib.parse import unquote
 
 from gristmill.engine.guide_moves import (
     MAX_PROPERTIES,
@@ -20,6 +21,7 @@ from gristmill.engine.guide_moves import (
     as_list,
     check_moves,
     check_n_properties,
+    find,
     token_parts,
 )
 from gristmill.engine.guide_patterns import UnwritableError, make_writable
@@ -181,7 +183,7 @@ def _refuse_constant(name: str) -> None:
 
 def check_schema(field: str, schema: object) -> None:
     """Refuse what the compiler would get wrong or not survive; in place, tighten inexact bounds, drop what says
-    nothing, and write patterns as the compiler understands them.
+    nothing, and write patterns and listed propertyNames as the compiler understands them.
 
     Every object in the document is looked at, wherever it stands, since a reference may lead anywhere.
     """
@@ -189,7 +191,7 @@ def check_schema(field: str, schema: object) -> None:
         raise GuideError(field, f"must be a JSON object, not {type(schema).__name__}")
     if "x-guidance" in schema:
         raise GuideError(field, "has x-guidance, which could switch keywords off; leave it out")
-    _drop_idle(schema)
+    nodes = _drop_idle(schema)
     objects: list[dict[str, Any]] = []
     references: set[str] = set()
     multiple = Fraction(1)
@@ -211,20 +213,25 @@ def check_schema(field: str, schema: object) -> None:
         raise GuideError(field, f"has {n_patterns} patternProperties; at most {MAX_PATTERN_PROPERTIES} are allowed")
     if (len(references) + 1) * deepest > MAX_SCHEMA_PATH:
         raise GuideError(field, f"has {len(references)} references and is nested {deepest} deep: simplify it")
+    if not renamed and not any("additionalProperties" in unquote(reference) for reference in references):
+        _name_properties(field, nodes)
     reader = SchemaReader(schema, objects, renamed=renamed)
     with _naming(field):
         check_moves(reader.read())
         make_writable(reader.schemas)
 
 
-def _drop_idle(schema: dict[str, Any]) -> None:
+def _drop_idle(schema: dict[str, Any]) -> list[dict[str, Any]]:
     """Keywords that refuse no value, wherever keywords hold schemas: the compiler has no uniqueItems, no propertyNames
-    and few formats; those that it does not know are annotations, as is any beside a pattern."""
+    and few formats; those that it does not know are annotations, as is any beside a pattern.
+    Gives the schemas that it has looked at, each before those within."""
+    nodes: list[dict[str, Any]] = []
     pending: list[Any] = [schema]
     while pending:
         node = pending.pop()
         if not isinstance(node, dict):
             continue
+        nodes.append(node)
         if node.get("uniqueItems") is False:
             del node["uniqueItems"]
         if _allows_any_name(node.get("propertyNames")):
@@ -234,12 +241,46 @@ def _drop_idle(schema: dict[str, Any]) -> None:
         pending += [node.get(key) for key in _SCHEMAS]
         pending += chain(*(as_list(node.get(key)) for key in _SCHEMA_LISTS))
         pending += chain(*(as_dict(node.get(key)).values() for key in _SCHEMA_MAPS))
+    return nodes
 
 
 def _allows_any_name(schema: object) -> bool:
     if isinstance(schema, dict):
         return schema.get("type", "string") == "string" and schema.keys() <= {"type", *_ANNOTATIONS}
     return schema is True
+
+
+def _name_properties(field: str, nodes: list[dict[str, Any]]) -> None:
+    """List the properties of objects whose propertyNames are listed, each with the schema that all of them have."""
+    n_bytes = 0
+    for node in reversed(nodes):  # what is within first, since it is copied
+        names = _listed(node.get("propertyNames"), nodes[0])
+        if names is None or "properties" in node or "patternProperties" in node:
+            continue
+        schema = json.dumps(node.get("additionalProperties", True))
+        n_bytes += len(schema) * len(names)
+        if n_bytes > MAX_SCHEMA_BYTES:
+            raise GuideError(field, f"propertyNames: what all have, for each, takes over {MAX_SCHEMA_BYTES} bytes")
+        del node["propertyNames"]
+        node |= {"properties": {name: json.loads(schema) for name in names}, "additionalProperties": False}
+
+
+def _listed(schema: object, root: dict[str, Any] | None = None) -> list[str] | None:
+    """The strings that a schema lists, or the one in `root` that it refers to; None where it is no list."""
+    if not isinstance(schema, dict):
+        return None
+    match {key: value for key, value in schema.items() if key not in _ANNOTATIONS}:
+        case {"$ref": str(reference), **others} if root is not None and reference.startswith("#/") and not others:
+            return _listed(find(root, reference))
+        case {"anyOf": [first, never], **others} if (
+            never == {"not": {}} and not others
+        ):  # as zod has names that may be missing
+            return _listed(first)
+        case {"const": value, **others} if others in ({}, {"type": "string"}):
+            return _listed({"enum": [value]})
+        case {"enum": list(values), **others} if others in ({}, {"type": "string"}):
+            return [value for value in values if isinstance(value, str)]
+    return None
 
 
 def _walk(field: str, document: object) -> Iterator[tuple[dict[str, Any], int]]:

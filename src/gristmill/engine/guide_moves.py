@@ -225,18 +225,23 @@ class SchemaReader:
 
     def _referred(self, reference: str) -> Part:
         """What a pointer leads to; the unknown for another document's, and for names, which may be given anywhere."""
-        pointer = unquote(reference.removeprefix("#"))
-        if self._renamed or not reference.startswith("#") or pointer[:1] not in ("", "/"):
+        if self._renamed or not reference.startswith("#") or unquote(reference[1:])[:1] not in ("", "/"):
             self._leads_anywhere = True
             return self._unknown
-        node: Any = self._root
-        for key in pointer.split("/")[1:]:
-            key = key.replace("~1", "/").replace("~0", "~")
-            if isinstance(node, list):
-                node = node[int(key)] if _INDEX.fullmatch(key) and int(key) < len(node) else None
-            else:
-                node = as_dict(node).get(key)
+        node = find(self._root, reference)
         return self._part(node) if isinstance(node, dict) else Part()
+
+
+def find(root: dict[str, Any], reference: str) -> object:
+    """What a pointer leads to; None for nothing."""
+    node: Any = root
+    for key in unquote(reference).split("/")[1:]:
+        key = key.replace("~1", "/").replace("~0", "~")
+        if isinstance(node, list):
+            node = node[int(key)] if _INDEX.fullmatch(key) and int(key) < len(node) else None
+        else:
+            node = as_dict(node).get(key)
+    return node
 
 
 def _moves(pattern: str) -> int:
