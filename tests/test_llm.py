@@ -22,7 +22,7 @@ from gristmill.bundled import STORY_MODEL
 from gristmill.formats.dequantize import dequantize
 from gristmill.formats.open import open_checkpoint
 from gristmill.llm import name_of, spare_memory
-from gristmill.outputs import RequestOutput, TextReader
+from gristmill.outputs import RequestOutput, TextReader, up_to_stop
 from gristmill.tokenizer.interface import MissingTokenizerError, TokenizerError
 from gristmill.types import Finish, TokenEvent
 
@@ -309,6 +309,48 @@ def test_stop_strings_end_a_chats_content_and_no_thought(tmp_path: Path, thinks:
         assert (stopped.text, stopped.finish_reason, stopped.message["content"]) == (first, "stop", first.lstrip("\n"))
         assert len(stopped.token_ids) < len(free.token_ids)
     assert again.text == stopped.text
+
+
+@pytest.mark.parametrize(
+    ("stop", "min_tokens"), [("t", 0), ("t", 4), ("e", 0), ("e", 12), ("One day", 0), (" ", 0), (" ", 4), (".", 0)]
+)
+def test_a_chats_text_ends_where_a_plain_text_does(tmp_path: Path, stop: str, min_tokens: int) -> None:
+    """Also where one token holds the stop string twice, as " little" does."""
+    (tmp_path / "t.jinja").write_text("{{ messages[0].content }}")
+    params = SamplingParams(temperature=0, max_tokens=40, stop=[stop], min_tokens=min_tokens)
+    with LLM(STORY_MODEL, threads=1, chat_template=tmp_path / "t.jinja") as llm:
+        messages = [{"role": "user", "content": "Once upon a time, there was a"}]
+        (of_chat,) = llm.chat(messages, params)[0].outputs
+        (plain,) = llm.generate([llm.encode_chat(messages)], params)[0].outputs
+    assert of_chat.message is not None
+    assert (of_chat.text, of_chat.message["content"], of_chat.finish_reason) == (plain.text, plain.text, "stop")
+
+
+@pytest.mark.parametrize(("answer", "stop", "text"), [("Tom\n\nran", "\n", "Tom"), ("a << b", "<", "a ")])
+def test_a_chats_text_ends_before_what_was_held_back(tmp_path: Path, answer: str, stop: str, text: str) -> None:
+    """White space, and what may begin a call, is content only once more has come."""
+    (tmp_path / "t.jinja").write_text("{# <|im_start|> <tool_call> #}{{ messages[0].content }}{{ tools }}")
+    tools = [{"type": "function", "function": {"name": "go", "parameters": {"type": "object"}}}]
+    params = SamplingParams(max_tokens=40, stop=[stop], structured_outputs=StructuredOutputsParams(choice=[answer]))
+    with LLM(STORY_MODEL, threads=1, chat_template=tmp_path / "t.jinja") as llm:
+        (output,) = llm.chat([{"role": "user", "content": "Go"}], params, tools=tools)[0].outputs
+    assert output.message is not None
+    assert (output.text, output.message["content"]) == (text, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "thought", "content"),
+    [
+        ("<think>No. 1.</think>\n\n1|. 2. 3", "No. 1.", "1"),
+        ("<think>No. 1.</think>\n\n|...", "No. 1.", ""),
+        ('a<tool_call>{"name": "go", "arguments": {"x": 0.5}}</tool_call>b|.', "", "ab"),
+        ("shown otherwise|", "", ""),
+    ],
+)
+def test_what_of_a_chats_text_comes_before_its_stop(text: str, thought: str, content: str) -> None:
+    before, after = text.split("|")
+    message = {"role": "assistant", "content": content, "reasoning_content": thought}
+    assert up_to_stop(before + after, message, ".") == before
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ from gristmill.models.hyperparameters import read_config
 from gristmill.models.sampling import Advice, Recommended
 from gristmill.ops.cpu import CpuOps
 from gristmill.ops.interface import Ops
-from gristmill.outputs import Piece, RequestOutput, TextReader, Timed
+from gristmill.outputs import Piece, RequestOutput, TextReader, Timed, up_to_stop
 from gristmill.prompts import Ids, Prompt, as_ids, as_prompt, as_prompts
 from gristmill.tokenizer.chat import ChatTemplate
 from gristmill.tokenizer.interface import Tokenizer
@@ -386,7 +386,9 @@ class LLM:
             for token_id in answer.token_ids:
                 message.add(reader.push(token_id))
             message.add(reader.finish())
-            answers.append(replace(answer, message=message.body()))
+            body, stop = message.body(), reader.stopped_by
+            text = up_to_stop(answer.text, body, stop) if stop is not None else answer.text
+            answers.append(replace(answer, text=text, message=body))
         return replace(output, outputs=answers)
 
     def encode_chat(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -105,7 +105,8 @@ class Collector:
 
     The text is made afterwards, on the thread that reads it, unless stop strings have to be looked for on the way.
 
-    dialogue  reads a chat's answer, whose content alone its stop strings end; params have none then
+    dialogue  reads a chat's answer, whose content alone its stop strings end; params have none then, and the text goes
+              on after it: see `up_to_stop`
     whole     whether the answer is to be told at once: nothing of it is needed before
     """
 
@@ -165,12 +166,9 @@ class Collector:
             self._events = [*(TokenEvent(token_id, None) for token_id in before), TokenEvent(last, self._finish)]
         if not self._looks_for_stops:
             self._texts = [self._reader.push(event).text for event in self._events]
-        text = "".join(self._texts)
-        if self._dialogue is not None and self._dialogue.stopped_by is not None:
-            text = text[: text.rfind(self._dialogue.stopped_by)]
         return CompletionOutput(
             index=index,
-            text=text,
+            text="".join(self._texts),
             token_ids=[event.token_id for event in self._events],
             logprobs=None if self._params.logprobs is None else [logprobs_of(e, self._tokenizer) for e in self._events],
             finish_reason=self._finish.value if self._finish else None,
@@ -180,6 +178,16 @@ class Collector:
         if self._params.prompt_logprobs is None:
             return None
         return [None, *(logprobs_of(event, self._tokenizer) for event in self._prompt)]
+
+
+def up_to_stop(text: str, message: Mapping[str, Any], stop: str) -> str:
+    """A chat's text without the stop string that has ended its message's content, and without what follows."""
+    thought, content = message.get("reasoning_content", ""), message["content"] or ""
+    at = text.find(content + stop, text.find(thought) + len(thought))
+    if at >= 0:
+        return text[: at + len(content)]
+    before, found, _ = text.rpartition(stop)  # the content stands around calls, say
+    return before if found else text
 
 
 def logprobs_of(event: TokenEvent, tokenizer: Tokenizer | None) -> Logprobs:
