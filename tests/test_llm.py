@@ -130,13 +130,56 @@ def test_a_stop_string_ends_the_answer_and_is_left_out(llm: LLM) -> None:
     assert output.text == free[: free.index(stop)]
 
 
-def test_a_stop_token_ends_the_answer(llm: LLM) -> None:
-    ids = llm.generate([[1, 50]], GREEDY)[0].outputs[0].token_ids
-    stop = next(i for i in ids[2:] if ids.index(i) >= 2)
-    params = SamplingParams(temperature=0, max_tokens=20, stop_token_ids=(stop,), ignore_eos=True)
-    output = llm.generate([[1, 50]], params)[0].outputs[0]
-    assert output.finish_reason == "stop"
-    assert output.token_ids == ids[: ids.index(stop) + 1]
+def test_a_stop_token_ends_the_answer_and_its_text_is_left_out(tmp_path: Path) -> None:
+    """As in vLLM: `token_ids` and `logprobs` keep it, whether a stop string has to be looked for or not."""
+    (tmp_path / "t.jinja").write_text("{{ messages[0].content }}")
+    params = SamplingParams(temperature=0, max_tokens=20)
+    messages = [{"role": "user", "content": "Once upon a time"}]
+    with LLM(STORY_MODEL, threads=1, chat_template=tmp_path / "t.jinja") as llm:
+        prompt = llm.encode_chat(messages)
+        free = llm.generate(prompt, params)[0].outputs[0].token_ids
+        n = next(i for i in range(4, 20) if free[i] not in free[:i])
+        text = llm.tokenizer.decode(free[:n])
+        for stop in ((), llm.tokenizer.token_text(free[n]).strip()):
+            stopped = replace(params, stop_token_ids=[free[n]], stop=stop, logprobs=0)
+            for given in (stopped, replace(stopped, logprobs=None)):
+                outputs = llm.generate(prompt, given)[0].outputs + llm.chat(messages, given)[0].outputs
+                for output in outputs:
+                    assert (output.text, output.token_ids) == (text, free[: n + 1])
+                    assert (output.finish_reason, output.stop_reason) == ("stop", free[n])
+                    assert output.logprobs is None or list(output.logprobs[-1]) == [free[n]]
+                    assert output.message is None or output.message["content"] == text
+            assert "".join(llm.stream(prompt, stopped)) == text
+            assert [piece.event.token_id for piece in llm.pieces(prompt, stopped)] == free[: n + 1]
+
+
+@pytest.mark.parametrize("ignored", [False, True])
+def test_the_models_own_end_is_no_stop_reason(llm: LLM, ignored: bool) -> None:
+    """Also where stop_token_ids has it."""
+    (end, *_) = llm.tokenizer.eos_ids
+    params = SamplingParams(max_tokens=5, logit_bias={end: 100.0}, stop_token_ids=[end], ignore_eos=ignored)
+    output = llm.generate("a", params)[0].outputs[0]
+    assert (output.token_ids, output.finish_reason) == ([end], "stop")
+    assert output.stop_reason == (end if ignored else None)
+
+
+def test_what_has_ended_an_answer(llm: LLM, tmp_path: Path) -> None:
+    free = llm.generate("a", GREEDY)[0].outputs[0]
+    assert (free.finish_reason, free.stop_reason) == ("length", None)
+    stop = free.text[4:7]
+    assert llm.generate("a", replace(GREEDY, stop=["no such text", stop]))[0].outputs[0].stop_reason == stop
+    bare = small_model.write_model(tmp_path / "bare.bin")
+    with LLM(bare, threads=1, kv_type="f32") as without_words:
+        params = replace(GREEDY, stop_token_ids=[free.token_ids[0]])
+        assert without_words.generate(llm.encode("a"), params)[0].outputs[0].stop_reason == free.token_ids[0]
+
+
+def test_log_probabilities_of_an_answer_add_up(llm: LLM) -> None:
+    output = llm.generate([[1, 50]], replace(GREEDY, logprobs=2))[0].outputs[0]
+    assert output.logprobs is not None
+    own = [found[token_id].logprob for found, token_id in zip(output.logprobs, output.token_ids, strict=True)]
+    assert output.cumulative_logprob == pytest.approx(sum(own))
+    assert llm.generate([[1, 50]], GREEDY)[0].outputs[0].cumulative_logprob is None
 
 
 def test_the_context_s_end_is_a_finish_of_its_own(llm: LLM) -> None:

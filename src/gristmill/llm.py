@@ -281,7 +281,8 @@ class LLM:
                 yield piece.text
 
     def pieces(self, prompt_ids: list[int], params: SamplingParams) -> Iterator[Piece]:
-        """Tokens with their text. A stop string ends the answer and is left out of it, as are the tokens after it."""
+        """Tokens with their text. A stop string ends the answer and is left out of it, as are the tokens after it; one
+        of stop_token_ids comes with no text of its own."""
         with closing(self.timed_pieces(prompt_ids, params)) as tokens:
             for token in tokens:
                 yield token.piece
@@ -383,7 +384,8 @@ class LLM:
         answers = []
         for answer in output.outputs:
             reader, message = self.chat_reader(prompt, params), AssistantMessage()
-            for token_id in answer.token_ids:
+            by_id = isinstance(answer.stop_reason, int)
+            for token_id in answer.token_ids[:-1] if by_id else answer.token_ids:
                 message.add(reader.push(token_id))
             message.add(reader.finish())
             body, stop = message.body(), reader.stopped_by

@@ -29,13 +29,20 @@ Logprobs = dict[int, Logprob]
 
 @dataclass(frozen=True, slots=True)
 class CompletionOutput:
-    """One answer. logprobs: for each token, where they were asked for. message: of a chat, see `LLM.chat`."""
+    """One answer.
+
+    logprobs     for each token, where they were asked for; cumulative_logprob is the sum of these tokens' own
+    stop_reason  the stop string that ended it, or the one of stop_token_ids; None for the model's own end token too
+    message      of a chat, see `LLM.chat`
+    """
 
     index: int
     text: str
     token_ids: list[int]
     logprobs: list[Logprobs] | None
     finish_reason: str | None
+    stop_reason: int | str | None = None
+    cumulative_logprob: float | None = None
     message: dict[str, Any] | None = None
 
 
@@ -77,8 +84,12 @@ class Timed:
 
 
 class TextReader:
-    """Turns a request's tokens into pieces of text; a stop string ends the answer and is left out of it. One that the
-    first min_tokens tokens complete is text."""
+    """Turns a request's tokens into pieces of text; what of `stop` and `stop_token_ids` ends the answer is left out of
+    it. A stop string that the first min_tokens tokens complete is text. A token that is also the model's own end of
+    answers ends it as that.
+
+    stopped_by  what of them has ended it
+    """
 
     def __init__(self, tokenizer: Tokenizer | None, params: SamplingParams) -> None:
         if tokenizer is None and params.stop:
@@ -86,13 +97,23 @@ class TextReader:
         self._decoder = StreamDecoder(tokenizer) if tokenizer is not None else None
         self._stops = StopStrings(params.stop)
         self._n_free = params.min_tokens
+        ends = () if tokenizer is None or params.ignore_eos else tokenizer.eos_ids
+        self._stop_ids = frozenset(params.stop_token_ids).difference(ends)
+        self._stop_id: int | None = None
+
+    @property
+    def stopped_by(self) -> int | str | None:
+        return self._stops.stopped_by if self._stop_id is None else self._stop_id
 
     def push(self, event: TokenEvent) -> Piece:
+        if event.finish is Finish.STOP and event.token_id in self._stop_ids:
+            self._stop_id = event.token_id
         if self._decoder is None:
             return Piece(event, "", event.finish)
         free = self._n_free > 0
         self._n_free -= 1
-        text = self._stops.push(self._decoder.push(event.token_id), free=free)
+        decoded = self._decoder.push(event.token_id) if self._stop_id is None else ""
+        text = self._stops.push(decoded, free=free)
         if self._stops.stopped:
             return Piece(event, text, Finish.STOP)
         if event.finish is not None:
@@ -103,7 +124,7 @@ class TextReader:
 class Collector:
     """The sink of one answer that is read when it is complete; on_end is called then, or when it fails.
 
-    The text is made afterwards, on the thread that reads it, unless stop strings have to be looked for on the way.
+    The text is made afterwards, on the thread that reads it, unless a stop has to be looked for on the way.
 
     dialogue  reads a chat's answer, whose content alone its stop strings end; params have none then, and the text goes
               on after it: see `up_to_stop`
@@ -121,8 +142,8 @@ class Collector:
         self._tokenizer = tokenizer
         self._params = params
         self._reader = TextReader(tokenizer, params)
-        self._looks_for_stops = bool(params.stop)
-        self.whole = not params.stop and params.logprobs is None and dialogue is None
+        self._looks_for_stops = bool(params.stop) or dialogue is not None
+        self.whole = not self._looks_for_stops and params.logprobs is None
         self._events: list[TokenEvent] = []
         self._answer: Answer | None = None
         self._texts: list[str] = []
@@ -142,7 +163,8 @@ class Collector:
                 self._texts.append(piece.text)
                 self._finish = piece.finish
             if self._dialogue is not None:
-                self._dialogue.push(event.token_id)
+                if self._reader.stopped_by is None:
+                    self._dialogue.push(event.token_id)
                 if event.finish is not None:
                     self._dialogue.finish()
                 if self._dialogue.stopped:
@@ -166,12 +188,16 @@ class Collector:
             self._events = [*(TokenEvent(token_id, None) for token_id in before), TokenEvent(last, self._finish)]
         if not self._looks_for_stops:
             self._texts = [self._reader.push(event).text for event in self._events]
+        stop_string = self._dialogue.stopped_by if self._dialogue is not None else None
+        logprobs = None if self._params.logprobs is None else [logprobs_of(e, self._tokenizer) for e in self._events]
         return CompletionOutput(
             index=index,
             text="".join(self._texts),
             token_ids=[event.token_id for event in self._events],
-            logprobs=None if self._params.logprobs is None else [logprobs_of(e, self._tokenizer) for e in self._events],
+            logprobs=logprobs,
             finish_reason=self._finish.value if self._finish else None,
+            stop_reason=self._reader.stopped_by if stop_string is None else stop_string,
+            cumulative_logprob=None if logprobs is None else sum(event.logprob or 0.0 for event in self._events),
         )
 
     def prompt_logprobs(self) -> list[Logprobs | None] | None:

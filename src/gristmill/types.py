@@ -142,7 +142,7 @@ class SamplingParams:
     max_tokens           None generates until a stop or the end of the context
     min_tokens           so many tokens before any that would end the answer can be chosen
     stop                 strings that end the text; they are not part of it. None, here and for ids: none
-    stop_token_ids       ids that end the answer, and are part of it, with their text unless they are special tokens
+    stop_token_ids       ids that end the answer, and are the last of it; their text is no part of its text
     logprobs             None, or how many alternatives to report beside each chosen token
     prompt_logprobs      the same for each token of the prompt after the first
     structured_outputs   None, or what the answer must look like
