@@ -23,6 +23,7 @@ from gristmill import LLM, SamplingParams
 from gristmill.engine.draft_model import check_draft
 from gristmill.engine.drafts import PromptLookup
 from gristmill.engine.engine import Engine, EngineClosedError
+from gristmill.engine.guide import GuideCompiler
 from gristmill.engine.runner import Runner
 from gristmill.engine.scheduler import QueueFullError, Scheduler
 from gristmill.ops.cpu import CpuOps
@@ -268,6 +269,91 @@ def test_a_task_that_is_cancelled_ends_its_requests(llm: LLM) -> None:
     wait_until(lambda: n_in_use(llm) == 0, "freed")
 
 
+class Held:
+    """A method that waits until it may go on."""
+
+    def __init__(self, method: Callable[..., Any]) -> None:
+        self.method = method
+        self.begun, self.may_go_on = threading.Event(), threading.Event()
+        self.in_time: bool | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.begun.set()
+        self.in_time = self.may_go_on.wait(5)
+        return self.method(*args, **kwargs)
+
+
+def held_encode(monkeypatch: pytest.MonkeyPatch) -> Held:
+    held = Held(LLM.encode)
+    monkeypatch.setattr(LLM, "encode", lambda *args: held(*args))
+    return held
+
+
+def held_compile(monkeypatch: pytest.MonkeyPatch) -> Held:
+    held = Held(GuideCompiler.compile)
+    monkeypatch.setattr(GuideCompiler, "compile", lambda *args: held(*args))
+    return held
+
+
+@pytest.mark.parametrize(
+    ("hold", "prompts", "wanted", "error"),
+    [
+        (held_encode, "a" * 5000, None, "leaves no room to answer in"),
+        (held_encode, ["a", "b"], None, None),
+        (held_compile, "a", "[ab]{3}", None),
+        (held_compile, "a", "(", r"structured_outputs\.regex"),
+    ],
+)
+def test_a_loop_goes_on_while_a_call_of_its_is_submitted(
+    llm: LLM,
+    monkeypatch: pytest.MonkeyPatch,
+    hold: Callable[[pytest.MonkeyPatch], Held],
+    prompts: Any,
+    wanted: str | None,
+    error: str | None,
+) -> None:
+    held = hold(monkeypatch)
+    params = replace(LONG, structured_outputs=None if wanted is None else StructuredOutputsParams(regex=wanted))
+
+    async def main() -> int:
+        task = asyncio.create_task(llm.agenerate(prompts, params))
+        while not held.begun.is_set():
+            await asyncio.sleep(0.001)
+        held.may_go_on.set()
+        return len(await task)
+
+    if error is not None:
+        with pytest.raises(ValueError, match=error):
+            asyncio.run(main())
+    else:
+        assert asyncio.run(main()) == (2 if isinstance(prompts, list) else 1)
+    assert held.in_time
+
+
+@pytest.mark.parametrize("hold", [held_encode, held_compile])
+def test_a_task_that_is_cancelled_while_it_submits_ends_its_requests(
+    llm: LLM, monkeypatch: pytest.MonkeyPatch, hold: Callable[[pytest.MonkeyPatch], Held]
+) -> None:
+    """Though its loop is closed before they are there."""
+    held, ended, cancel = hold(monkeypatch), list[int](), Engine.cancel
+    monkeypatch.setattr(Engine, "cancel", lambda engine, number: (ended.append(number), cancel(engine, number)))
+    params = replace(LONG, structured_outputs=StructuredOutputsParams(regex="[ab]{90}"))
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(llm.agenerate(["a", "b"], params))
+    try:
+        while not held.begun.is_set():
+            loop.run_until_complete(asyncio.sleep(0.001))
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            loop.run_until_complete(task)
+    finally:
+        loop.close()
+    assert not ended
+    held.may_go_on.set()
+    wait_until(lambda: len(ended) == 2, "cancelled")
+    wait_until(lambda: n_in_use(llm) == 0, "freed")
+
+
 def test_cancelling_what_has_ended_looks_through_no_queue(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     looked_for = list[int]()
     monkeypatch.setattr(Scheduler, "abort", lambda _, request_id, *__: looked_for.append(request_id))
@@ -442,6 +528,16 @@ def refused(llm: LLM) -> None:
         llm.generate([[1]], replace(LONG, structured_outputs=StructuredOutputsParams(regex="(")))
 
 
+def refused_beside(llm: LLM) -> None:
+    async def main() -> None:
+        for prompts in ([1, 2], [[1], [9999]]):
+            with suppress(ValueError):
+                await llm.agenerate(prompts, replace(LONG, structured_outputs=StructuredOutputsParams(regex="(")))
+
+    llm.generate([[1]], LONG)
+    asyncio.run(main())
+
+
 def failed(llm: LLM) -> None:
     with pytest.MonkeyPatch.context() as patch, suppress(RuntimeError):
         patch.setattr("gristmill.engine.loop._log.disabled", True)  # pytest keeps what is logged
@@ -460,6 +556,7 @@ def broken_step(*_: object) -> None:
         lambda llm: list(llm.stream("a", LONG)),
         cancelled,
         refused,
+        refused_beside,
         failed,
     ],
 )
