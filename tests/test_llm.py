@@ -566,6 +566,14 @@ def test_options_are_checked(path: Path) -> None:
         LLM(path, threads=0)
     with pytest.raises(ValueError, match="kv_type q8_0 is for device cpu"):
         LLM(path, device="cuda", kv_type="q8_0")
+    for n in ("4GB", -1, 0, float("nan")):
+        with pytest.raises(ValueError, match=f"kv_budget must be a number of bytes over 0, not {n!r}"):
+            LLM(path, kv_budget=n)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="lazy must be True or False, not 'no'"):
+        LLM(path, lazy="no")  # type: ignore[arg-type]
+    for option in ("model", "draft", "tokenizer", "chat_template"):
+        with pytest.raises(ValueError, match=f"{option} must be text or a path, not 5"):
+            LLM(**{"model": path, option: 5})  # type: ignore[arg-type]
     for n in (0, 4097, 4.0, "4"):
         with pytest.raises(ValueError, match=f"max_sequences must be between 1 and 4096, not {n!r}"):
             LLM(path, max_sequences=n)  # type: ignore[arg-type]

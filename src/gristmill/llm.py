@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from numbers import Real
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
@@ -130,12 +131,20 @@ class LLM:
         warming: Callable[[int, int], None] | None = None,
     ) -> None:
         model = STORY_MODEL if model is None else model
+        files = {"model": model, "draft": draft, "tokenizer": tokenizer, "chat_template": chat_template}
+        for field, file in files.items():
+            if not isinstance(file, str | os.PathLike | None):
+                raise ValueError(f"{field} must be text or a path, not {file!r}")
         path = locate(model)
         target = quantize_type(quantize)
         replay = _replay_mode()
         if device == "cuda" and kv_type == "q8_0":
             raise ValueError("kv_type q8_0 is for device cpu; on cuda use f16 or f32")
         _check_count("max_sequences", max_sequences)
+        if kv_budget is not None and not (isinstance(kv_budget, Real) and kv_budget > 0):
+            raise ValueError(f"kv_budget must be a number of bytes over 0, not {kv_budget!r}")
+        if not isinstance(lazy, bool):
+            raise ValueError(f"lazy must be True or False, not {lazy!r}")
         if not isinstance(speculate, SupportsIndex) or speculate not in range(LONGEST + 1):
             raise ValueError(f"speculate must be True, False or a number of tokens up to {LONGEST}, not {speculate!r}")
         checkpoint = open_checkpoint(path)
