@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import json
+import pickle
 import shutil
 import subprocess
 import sys
@@ -9,7 +12,7 @@ import time
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -257,6 +260,31 @@ def test_params_keep_what_was_checked() -> None:
     ids.append(-1)
     stop.append("")
     assert params == SamplingParams(logit_bias={5: 0.5}, stop_token_ids=(7,), stop=("a",))
+
+
+def test_params_have_a_hash_and_a_bias_that_cannot_be_changed() -> None:
+    schema = StructuredOutputsParams(json={"type": "object"})
+    params = SamplingParams(logit_bias={5: 0.5, 6: -1}, stop=["a"], structured_outputs=schema)
+    again = SamplingParams(logit_bias={6: -1.0, 5: 0.5}, stop="a", structured_outputs=schema)
+    assert {params: 1}[again] == 1
+    bias: Any = params.logit_bias
+    changes: list[Callable[[], object]] = [
+        lambda: bias.__setitem__(7, 1.0),
+        lambda: bias.__delitem__(5),
+        lambda: bias.__ior__({7: 1.0}),
+        lambda: bias.update({7: 1.0}),
+        lambda: bias.setdefault(7, 1.0),
+        lambda: bias.pop(5),
+        bias.popitem,
+        bias.clear,
+    ]
+    for change in changes:
+        with pytest.raises(TypeError, match="cannot be changed"):
+            change()
+    assert params == again
+    for same in (replace(params), copy.deepcopy(params), pickle.loads(pickle.dumps(params))):
+        assert (same, hash(same)) == (params, hash(params))
+    assert json.loads(json.dumps(asdict(params)))["logit_bias"] == {"5": 0.5, "6": -1.0}
 
 
 @pytest.mark.parametrize(

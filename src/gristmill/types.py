@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from numbers import Real
-from typing import Any, Final, NamedTuple, SupportsIndex
+from typing import Any, Final, NamedTuple, NoReturn, SupportsIndex
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +124,21 @@ class StructuredOutputsParams:
             object.__setattr__(self, "choice", choice)
 
 
+class _FixedDict(dict[int, float]):
+    """A dict that has a hash, since it cannot be changed; otherwise as any: to compare, copy, pickle, write as JSON."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _FixedDict, (dict(self),)
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError("what SamplingParams were given cannot be changed; make others, by dataclasses.replace say")
+
+    __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
+
+
 RECOMMENDED = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 """What of the following a model's makers may recommend."""
 
@@ -190,7 +205,7 @@ class SamplingParams:
             _whole("logit_bias: a token id", token_id, 0, 2**31 - 1)
             _check(f"logit_bias of token {token_id}", bias, -100.0, 100.0)
         if self.logit_bias is not None:
-            self._keep("logit_bias", {int(i): float(bias) for i, bias in self.logit_bias.items()})
+            self._keep("logit_bias", _FixedDict({int(i): float(bias) for i, bias in self.logit_bias.items()}))
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise ValueError(f"min_tokens ({self.min_tokens}) must not be over max_tokens ({self.max_tokens})")
         guided = self.structured_outputs
