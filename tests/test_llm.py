@@ -65,6 +65,18 @@ def test_text_and_ids_mean_the_same(llm: LLM) -> None:
     assert by_text.outputs[0].text == "".join(llm.stream("ab", GREEDY))
 
 
+def test_special_tokens_are_parsed_where_that_is_asked_for_alone(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "t.jinja").write_text("{{ bos_token }}{{ messages[0].content }}{{ eos_token }}")
+    with LLM(path, threads=1, chat_template=tmp_path / "t.jinja") as llm:
+        messages = [{"role": "user", "content": "ab"}]
+        text = "".join(part for part, _ in llm.chat_template.render(messages))
+        ids = llm.tokenizer.encode(text, add_special=False, parse_special=True)
+        assert ids == llm.encode_chat(messages)
+        (plain,) = llm.generate(text, SamplingParams(max_tokens=1))
+        assert [i for i in plain.prompt_token_ids if llm.tokenizer.is_special(i)] == [llm.tokenizer.bos_id]
+        assert len(plain.prompt_token_ids) > len(ids)
+
+
 def test_one_list_of_ids_is_one_prompt(llm: LLM) -> None:
     assert llm.generate([1, 50, 60], GREEDY)[0].outputs == llm.generate([[1, 50, 60]], GREEDY)[0].outputs
 

@@ -244,7 +244,11 @@ class LLM:
                 packed.result()
 
     def encode(self, prompt: Prompt) -> list[int]:
-        """Ids of a prompt, with BOS where the model wants it; ids are taken as they are. ValueError for neither."""
+        """Ids of a prompt, with BOS where the model wants it; ids are taken as they are. ValueError for neither.
+
+        Special tokens in a text are plain text, as in every prompt. Ids of what a template has rendered:
+        `llm.tokenizer.encode(text, add_special=False, parse_special=True)`.
+        """
         given = as_prompt(prompt, "the prompt")
         return self.tokenizer.encode(given) if isinstance(given, str) else given
 
@@ -258,6 +262,8 @@ class LLM:
         """Answer one prompt or several (text or ids), with one SamplingParams for all or one for each, in order.
 
         All run together, as far as max_sequences and the cache allow; none changes another's answer.
+        Special tokens in a prompt's text are plain text: use `chat`, or give ids of what a template has rendered, made
+        as `encode` says.
         """
         return _wait_for(self._submit_all(prompts, sampling_params, priority))
 
