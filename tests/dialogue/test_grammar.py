@@ -245,6 +245,26 @@ def test_a_tool_is_found_by_what_is_wrong_with_its_schema(schema: dict[str, Any]
     assert faulty_tool(grammar.grammar, str(caught.value)) == (1, said)
 
 
+UNSAID = {"type": "array", "items": {"type": "integer"}, "uniqueItems": True, "contains": {"const": 1}, "not": {}}
+UNSAID |= {"if": {}, "then": {}, "else": {}, "unevaluatedItems": False}
+HARD = {"type": "object", "properties": {"not": UNSAID, "k": {"const": {"not": 1}}}, "required": ["not", "k"]}
+HARD |= {"dependentRequired": {"k": ["not"]}, "dependentSchemas": {"k": {}}, "unevaluatedProperties": False}
+
+
+@pytest.mark.parametrize("kind", ["qwen", "deepseek", "llama", "harmony"])
+def test_what_no_grammar_can_say_is_kept_by_strict_tools_or_refused(kind: str) -> None:
+    """Of other tools it is left out, and the rest of the schema kept."""
+    tokenizer = Bytes(SPECIAL[kind])
+    tool = Tool("get_weather", "", HARD)
+    grammar = answer_grammar(kind, None, [tool], REQUIRED, special_tokens=tokenizer.special_ids)
+    assert accepts(tokenizer, grammar, CALLS_OF[kind].format('{"not": [1, 1], "k": {"not": 1}}'))
+    assert not accepts(tokenizer, grammar, CALLS_OF[kind].format('{"not": ["1"], "k": {"not": 1}}'))
+    assert not accepts(tokenizer, grammar, CALLS_OF[kind].format('{"not": [1], "k": {}}'))
+    strict = answer_grammar(kind, None, [replace(tool, strict=True)], REQUIRED, special_tokens=tokenizer.special_ids)
+    with pytest.raises(GuideError, match="Unimplemented keys"):
+        accepts(tokenizer, strict, "")
+
+
 def test_what_cannot_be_forced_is_refused() -> None:
     with pytest.raises(ValueError, match="no calls that could be forced"):
         answer_grammar("plain", None, TOOLS, REQUIRED)

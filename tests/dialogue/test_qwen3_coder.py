@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+from dataclasses import replace
 from typing import Any
 
 import jsonschema
@@ -545,7 +546,7 @@ def test_references_that_lead_everywhere_take_no_time() -> None:
     ],
 )
 def test_what_no_text_can_be_held_to_is_refused(schema: dict[str, Any], named: str) -> None:
-    tools = [Tool("edit", "", {"type": "object", **schema})]
+    tool = Tool("edit", "", {"type": "object", **schema}, strict=True)
     with pytest.raises(ValueError, match=named):
-        answer_grammar(KIND, None, tools, ToolChoice(ChoiceMode.REQUIRED))
-    assert answer_grammar(KIND, None, tools) is None
+        answer_grammar(KIND, None, [tool], ToolChoice(ChoiceMode.REQUIRED))
+    assert answer_grammar(KIND, None, [replace(tool, strict=False)]) is None

@@ -11,7 +11,7 @@ from typing import Any
 
 from gristmill.dialogue import deepseek, harmony, llama, qwen, qwen3_coder, tagged
 from gristmill.dialogue.parameter_rules import parameter_rules
-from gristmill.dialogue.parameters import is_pointer, moved
+from gristmill.dialogue.parameters import is_pointer, moved, without
 from gristmill.dialogue.types import AUTO, ChoiceMode, Kind, Thought, Tool, ToolChoice
 from gristmill.types import Frame, StructuredOutputsParams
 
@@ -27,6 +27,10 @@ _PLACE = re.compile(r"\bat ([0-9]{1,6})\([0-9]+\): (.*?)(?: [0-9]+ \| |$)", re.D
 _RULE_OF_TOOL = re.compile(r"(?:args|ARGS|call)_([0-9]{1,6})")
 _SPACE = r"[ \t\r\n]*"
 _NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
+_OF_ARRAYS = ("uniqueItems", "contains", "minContains", "maxContains", "unevaluatedItems")
+_OF_OBJECTS = ("unevaluatedProperties", "dependentRequired", "dependentSchemas", "dependencies")
+_UNSAID = frozenset(["not", "if", "then", "else", *_OF_ARRAYS, *_OF_OBJECTS])
+"""Keywords that no grammar can say; tools that are not strict promise none of them."""
 
 
 def answer_grammar(
@@ -49,7 +53,8 @@ def answer_grammar(
                     left out, and where the model may think or not it describes the thought too. Only Harmony, whose
                     calls are elsewhere, has calls beside it
     tools           where any is strict, calls keep to the schemas of all of them, and text is free that is none and
-                    comes before. Llama's calls, which begin with a brace, come first, and text begins with none
+                    comes before. Llama's calls, which begin with a brace, come first, and text begins with none. Of
+                    schemas of tools that are not strict, what no grammar can say is left out
     tool_choice     REQUIRED or NAMED: an answer calls, and `answer` has no say. A NAMED function is called once
     parallel        one call or more; False: one. Harmony's answers end with the first
     special_tokens  texts of the vocabulary's special tokens (`Tokenizer.special_ids`): such marks are no text
@@ -158,7 +163,8 @@ class _Writer:
 
     def _qwen3_coder(self) -> list[str]:
         names = self._names(f"\n{qwen3_coder.FUNCTION}", ">\n", f"{qwen3_coder.END_FUNCTION}\n")
-        arguments = [rule for i, tool in enumerate(self._tools) for rule in parameter_rules(f"args_{i}", tool)]
+        tools = [replace(tool, parameters=_parameters(tool)) for tool in self._tools]
+        arguments = [rule for i, tool in enumerate(tools) for rule in parameter_rules(f"args_{i}", tool)]
         return [*self._hermes(names), *arguments]
 
     def _hermes(self, names: str) -> list[str]:
@@ -228,7 +234,11 @@ def _holds(*marks: str, within: str = "(?s:.*)") -> str:
 
 
 def _schema(tool: Tool) -> dict[str, Any]:
-    return {**tool.parameters, "type": "object"} if tool.parameters else _NO_ARGUMENTS
+    return {**_parameters(tool), "type": "object"} if tool.parameters else _NO_ARGUMENTS
+
+
+def _parameters(tool: Tool) -> Any:
+    return tool.parameters if tool.strict else without(tool.parameters, _UNSAID)
 
 
 def _call_schema(tool: Tool) -> dict[str, Any]:

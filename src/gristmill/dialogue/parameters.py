@@ -6,7 +6,7 @@ import ast
 import json
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -68,6 +68,23 @@ def moved(schema: Any, lead: Callable[[str], str]) -> Any:
             parts[key] = {name: moved(part, lead) for name, part in value.items()}
         else:
             parts[key] = value if key in _DATA else moved(value, lead)
+    return parts
+
+
+def without(schema: Any, keywords: Collection[str]) -> Any:
+    """A schema without some keywords, wherever it holds schemas."""
+    if isinstance(schema, list):
+        return [without(item, keywords) for item in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    parts: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key in keywords:
+            continue
+        if key in _MAPS and isinstance(value, Mapping):
+            parts[key] = {name: without(part, keywords) for name, part in value.items()}
+        else:
+            parts[key] = value if key in _DATA else without(value, keywords)
     return parts
 
 
