@@ -59,6 +59,18 @@ def test_ids_are_a_prompt(running) -> None:
     assert running.openai.embeddings.create(model="tiny", input=long).usage.prompt_tokens == 1500
 
 
+def test_a_stop_token_has_no_text(running) -> None:
+    own = expected(running, "ab").outputs[0]
+    stop_id = own.token_ids[3]
+    n = own.token_ids.index(stop_id)
+    before = running.llm.tokenizer.decode(own.token_ids[:n])
+    assert before != running.llm.tokenizer.decode(own.token_ids[: n + 1])
+    asked = {"extra_body": {"stop_token_ids": [stop_id]}, **GREEDY}
+    answer = running.openai.completions.create(model="tiny", prompt="ab", **asked)
+    assert (answer.choices[0].text, answer.choices[0].finish_reason) == (before, "stop")
+    assert answer.usage.completion_tokens == n + 1
+
+
 def test_a_stop_string_ends_the_answer_and_what_is_behind_it(running) -> None:
     whole = expected(running, "ab", max_tokens=40).outputs[0].text
     stop = whole[10:12]

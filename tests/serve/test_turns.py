@@ -46,6 +46,14 @@ def test_a_call_that_is_cut_is_no_call() -> None:
     assert taken("Ok").finish == "stop"
 
 
+def test_a_stop_token_has_no_text() -> None:
+    turn = ChatTurn(DialogueReader(Bytes([]), make_parser("qwen")), frozenset(b"!"))
+    first = turn.take(TokenEvent(ord("!"), None))  # before min_tokens, say
+    assert turn.finish is None
+    assert first + turn.take(TokenEvent(ord("!"), Finish.STOP)) == [ContentDelta("!")]
+    assert turn.finish == "stop"
+
+
 def test_tokens_of_thoughts_are_counted() -> None:
     assert taken("<think>four</think>I see").n_reasoning == 4
     assert taken("I see").n_reasoning == 0

@@ -130,7 +130,9 @@ async def start_chat(host: Host, request: ChatRequest) -> ChatCall:
     params = request.params(defaults, most, n_top, wanted)
     submitted = Request(prompt.ids, params, request.priority, request.cache_salt)
     readers = [texts.reader(prompt, stops, request.min_tokens, constrained=constrained) for _ in range(request.n)]
-    turns = [ChatTurn(reader) for reader in readers]
+    ends = () if request.ignore_eos else texts.tokenizer.eos_ids
+    stop_ids = frozenset(params.stop_token_ids).difference(ends)
+    turns = [ChatTurn(reader, stop_ids) for reader in readers]
     meter = Meter(host.metrics, request.n)
     try:
         answering = await host.service.start(copies(submitted, request.n))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from gristmill.dialogue.types import ContentDelta
@@ -133,8 +133,8 @@ async def start_completion(host: Host, request: CompletionRequest) -> Completion
         for _, ids in prompts
         for copy in copies(Request(tuple(ids), params, request.priority, request.cache_salt, wants), request.n)
     ]
-    stop = SamplingParams(max_tokens=None, stop=request.stops, min_tokens=request.min_tokens)
-    turns = [TextTurn(TextReader(texts.tokenizer, stop), scores) for _ in submitted]
+    read = replace(params, stop=request.stops)
+    turns = [TextTurn(TextReader(texts.tokenizer, read), scores) for _ in submitted]
     meter = Meter(host.metrics, len(turns))
     try:
         answering = await host.service.start(submitted)

@@ -12,7 +12,7 @@ from gristmill.outputs import TextReader
 from gristmill.serve.inbox import Indexed
 from gristmill.serve.metrics import Meter
 from gristmill.serve.service import Answering
-from gristmill.types import Event, PromptLogprobs, Request, SamplingParams, TokenEvent
+from gristmill.types import Event, Finish, PromptLogprobs, Request, SamplingParams, TokenEvent
 
 
 class Turn(Protocol):
@@ -31,12 +31,14 @@ class Turn(Protocol):
 class ChatTurn:
     """An answer with thoughts and calls.
 
+    stop_ids     end it without a text of their own
     n_reasoning  tokens that showed a thought
     stop_string  what ended it, if one did
     """
 
-    def __init__(self, reader: DialogueReader) -> None:
+    def __init__(self, reader: DialogueReader, stop_ids: frozenset[int] = frozenset()) -> None:
         self._reader = reader
+        self._stop_ids = stop_ids
         self._calls = False
         self.n_reasoning = 0
         self.finish: str | None = None
@@ -47,7 +49,8 @@ class ChatTurn:
         return self._reader.stopped_by
 
     def take(self, event: TokenEvent) -> list[Delta]:
-        deltas = self._reader.push(event.token_id)
+        is_stop = event.finish is Finish.STOP and event.token_id in self._stop_ids
+        deltas = [] if is_stop else self._reader.push(event.token_id)
         if not self._reader.stopped and event.finish is not None:
             deltas += self._reader.finish()
             self.finish = event.finish.value
