@@ -861,6 +861,61 @@ def test_references_that_lead_everywhere_take_no_time(small: Case) -> None:
         assert time.process_time() - start < 2
 
 
+def nested(kind: str, n: int) -> dict[str, Any]:
+    """A schema that the compiler writes twice or more for each level around it."""
+    schema: dict[str, Any] = {"type": "integer"}
+    for _ in range(n):
+        if kind == "names elsewhere":
+            names = {"properties": {"a": {}, "b": {}}, "additionalProperties": False}
+            schema = {"type": "object", "additionalProperties": schema, "allOf": [names]}
+        elif kind == "required":
+            schema = {"type": "object", "additionalProperties": schema, "required": ["a", "b"]}
+        elif kind == "patterns":
+            schema = {"type": "object", "patternProperties": {"^[a-z]": schema}, "properties": {"a": {}, "b": {}}}
+        elif kind == "options":
+            options = [{"required": [name], "properties": {name: {}}} for name in "bc"]
+            schema = {"type": "object", "properties": {"a": schema}, "anyOf": options}
+        else:
+            schema = {"type": "array", "items": schema, "allOf": [{"prefixItems": [{}, {}], "minItems": 2}]}
+    return schema
+
+
+@pytest.mark.parametrize("kind", ["names elsewhere", "required", "patterns", "options", "elements"])
+def test_a_small_schema_that_is_written_a_million_times(kind: str) -> None:
+    """It would take gigabytes on a thread that nothing ends."""
+    case = Case(SmallTokenizer())
+    assert case.compile(json=nested(kind, 3))
+    with pytest.raises(GuideError, match="meet each of several properties or options"):
+        case.compile(json=nested(kind, 24))
+
+
+def linked(n: int, link: Mapping[str, Any]) -> dict[str, Any]:
+    """Objects of two properties each, whose schemas are the same object's, n times."""
+    definitions: dict[str, Any] = {"d0": {"type": "object"}}
+    for i in range(1, n):
+        to = json.loads(json.dumps(link).replace("NEXT", f"#/$defs/d{i - 1}"))
+        definitions[f"d{i}"] = {"type": "object", "properties": {"a": to, "b": to}, "required": ["a", "b"]}
+    return {"$ref": f"#/$defs/d{n - 1}", "$defs": definitions}
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        {"$ref": "NEXT"},
+        {"$ref": "NEXT", "description": "x"},
+        {"allOf": [{"$ref": "NEXT"}], "title": "x"},
+        {"anyOf": [{"$ref": "NEXT"}, {"type": "null"}]},
+    ],
+)
+def test_what_references_lead_to_is_written_once(link: Mapping[str, Any]) -> None:
+    assert Case(SmallTokenizer()).compile(json=linked(60, link))
+
+
+def test_a_reference_with_others_beside_it_is_written_again() -> None:
+    with pytest.raises(GuideError, match="meet each of several properties or options"):
+        Case(SmallTokenizer()).compile(json=linked(60, {"$ref": "NEXT", "type": "object"}))
+
+
 DEEP = """
 import json, sys
 sys.path[:0] = sys.argv[1:]

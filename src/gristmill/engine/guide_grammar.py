@@ -14,6 +14,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from gristmill.engine.guide_moves import (
+    ANNOTATIONS,
     MAX_PROPERTIES,
     SchemaReader,
     TooWideError,
@@ -44,7 +45,6 @@ _EXACT_INT = 1 << 53
 _ESCAPES = 'nrbtf\\"'
 _FORMATS = frozenset(["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"])
 """What the compiler knows of them; it refuses all others."""
-_ANNOTATIONS = ("title", "description", "default", "examples", "deprecated", "$comment")
 _SCHEMAS = ("items", "additionalItems", "additionalProperties")
 _SCHEMA_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
 _SCHEMA_MAPS = ("properties", "patternProperties", "$defs", "definitions")
@@ -246,7 +246,7 @@ def _drop_idle(schema: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _allows_any_name(schema: object) -> bool:
     if isinstance(schema, dict):
-        return schema.get("type", "string") == "string" and schema.keys() <= {"type", *_ANNOTATIONS}
+        return schema.get("type", "string") == "string" and schema.keys() <= {"type", *ANNOTATIONS}
     return schema is True
 
 
@@ -269,7 +269,7 @@ def _listed(schema: object, root: dict[str, Any] | None = None) -> list[str] | N
     """The strings that a schema lists, or the one in `root` that it refers to; None where it is no list."""
     if not isinstance(schema, dict):
         return None
-    match {key: value for key, value in schema.items() if key not in _ANNOTATIONS}:
+    match {key: value for key, value in schema.items() if key not in ANNOTATIONS}:
         case {"$ref": str(reference), **others} if root is not None and reference.startswith("#/") and not others:
             return _listed(find(root, reference))
         case {"anyOf": [first, never], **others} if (

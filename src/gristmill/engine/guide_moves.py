@@ -3,9 +3,10 @@ after. It knows no vocabulary and no field."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import chain
 from typing import Any, Final
 from urllib.parse import unquote
@@ -18,11 +19,17 @@ MAX_PROPERTIES_BESIDE: Final = {"minProperties": 64, "maxProperties": 256}
 """Of an object whose properties are counted: the compiler writes all that others need down once for each."""
 MAX_JOINED: Final = 1 << 18
 """Moves and properties of all that holds at once, in all places together."""
+MAX_COPIES: Final = 1 << 14
+"""Schemas beyond those that are given, which the compiler writes where one meets each of several properties or options:
+it takes some 0.2 ms for each, and cannot be stopped."""
+
+ANNOTATIONS: Final = frozenset(["title", "description", "default", "examples", "deprecated", "$comment"])
 
 _CLASS = re.compile(r"\\[^a-zA-Z]|(\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\.)", re.DOTALL)
 _INDEX = re.compile("[0-9]{1,9}")
 _LENGTH_MOVES = 2
 _FORMAT_MOVES = 8
+_MOST: Final = 1 << 40  # of a size: what is more need not be told apart
 _MAX_ROUNDS = 16  # until what comes of references that lead back is known; a few do, but where it grows without end
 
 
@@ -53,7 +60,13 @@ class Part:
     most      properties that may be in its place
     together  parts that hold in its place too, all at once; groups: of each of them one part does
     named     parts of the places within that have names; others: of those that have none; matched: of any, beside them
+    items     parts of the first elements of a list, of each, and of the rest
+    referred  the one of `together` that stands elsewhere
+    alone     the keyword that says all there is: $ref, allOf of one part, anyOf, oneOf
     here      moves in its place; places: in those with names; elsewhere: in others; within: the most of both
+    size      schemas that the compiler writes for it, a reference for one; whole: the same of what a reference leads to
+    rest      of these, those of places without names, which are written for each name that another part has
+    n_given   schemas that stand in it
     """
 
     def __init__(self, own: int = 1, others: Iterable[Part] = ()) -> None:
@@ -64,6 +77,12 @@ class Part:
         self.named: dict[str, list[Part]] = {}
         self.others = [*others]
         self.matched: list[Part] = []
+        self.items: tuple[list[list[Part]], list[Part]] = ([], [])
+        self.referred: Part | None = None
+        self.alone = ""
+        self.size = self.whole = self.n_given = 1
+        self.rest = 0
+        self.names: Set[str] = frozenset()
         self.here = self.elsewhere = self.within = 1
         self.places: Mapping[str, int] = {}
         self.n_joined = 0  # moves and properties that are not those of one of its parts
@@ -85,6 +104,39 @@ class Part:
         check_n_properties(len(self.places) + n_grouped, self.most)
         return before != (self.here, self.places, self.elsewhere, self.most)
 
+    def measure(self) -> None:
+        """Find its sizes from those of its parts. TooWideError where there are too many copies."""
+        if self.alone in ("$ref", "allOf"):
+            (part,) = self.together
+            self.names, self.rest, self.whole = part.names, part.rest, part.whole
+            self.size = 1 if self.alone == "$ref" else part.size
+            self.n_given = self.size
+            return
+        first, rest = self.items
+        named = {**self.named, **{f"[{i}]": parts for i, parts in enumerate(first)}}
+        others, matched = _sizes([*self.others, *rest]), _sizes(self.matched)
+        options = [*chain(*self.groups)]
+        self.names = named.keys() | frozenset[str]().union(*(part.names for part in [*self.together, *options]))
+        n_choices = math.prod(len(group) or 1 for group in self.groups)
+        size = 1 + sum(map(_sizes, named.values())) + others * (1 + len(self.names - named.keys()))
+        size += matched * (1 + len(self.names)) + sum(self._beside(part) for part in self.together)
+        size = size * n_choices + sum(
+            self._beside(part) * n_choices // len(group) for group in self.groups for part in group
+        )
+        self.whole = min(size, _MOST)
+        self.size = 1 + _sizes(options) if self.alone else self.whole
+        self.rest = min(others + matched + sum(part.rest for part in [*self.together, *options]), _MOST)
+        given = {*self.children(), *chain(*first), *rest} - {self.referred}
+        self.n_given = min(1 + sum(part.n_given for part in given if part is not None), _MOST)
+        if self.size - self.n_given > MAX_COPIES:
+            raise TooWideError(
+                "has schemas that meet each of several properties or options (in allOf, anyOf, patternProperties, "
+                "required), again and again within: simplify it"
+            )
+
+    def _beside(self, part: Part) -> int:
+        return part.whole + part.rest * len(self.names - part.names)
+
     def _join_places(self) -> None:
         matched = _most(self.matched)
         own = {name: _multiply([_most(parts), matched]) for name, parts in self.named.items()}
@@ -105,6 +157,10 @@ class Part:
         _multiply([max(joined.values(), default=1)])
         self.n_joined += sum(joined.values())
         self.places = joined
+
+
+def _sizes(parts: Iterable[Part]) -> int:
+    return sum(part.size for part in parts)
 
 
 def _most(parts: Iterable[Part]) -> int:
@@ -139,8 +195,11 @@ def check_moves(parts: Iterable[Part]) -> None:
             n_joined += part.n_joined
             _check_n_joined(n_joined)
         if not changed:
-            return
-    raise TooWideError("has a schema that is, by its references, one of its own anyOf or allOf: simplify it")
+            break
+    else:
+        raise TooWideError("has a schema that is, by its references, one of its own anyOf or allOf: simplify it")
+    for part in order:
+        part.measure()
 
 
 def _children_first(parts: Iterable[Part]) -> list[Part]:
@@ -202,7 +261,11 @@ class SchemaReader:
         part.most = min([MAX_PROPERTIES, *(n for name, n in MAX_PROPERTIES_BESIDE.items() if node.get(name))])
         part.together = self._each(*as_list(node.get("allOf")))
         if isinstance(reference := node.get("$ref"), str):
-            part.together.append(self._referred(reference))
+            part.referred = self._referred(reference)
+            part.together.append(part.referred)
+        said = node.keys() - ANNOTATIONS
+        if said in ({"anyOf"}, {"oneOf"}) or (len(part.together) == 1 and said in ({"$ref"}, {"allOf"})):
+            part.alone = said.pop()
         part.groups = [self._each(*as_list(node[key])) for key in ("anyOf", "oneOf") if key in node]
         part.others = self._each(node.get("additionalProperties"))
         part.matched = self._each(*as_dict(node.get("patternProperties")).values())
@@ -212,6 +275,10 @@ class SchemaReader:
         items = [*as_list(node.get("items")), *as_list(node.get("prefixItems"))]
         if elements := self._each(node.get("items"), node.get("additionalItems"), *items):
             part.named["[]"] = elements
+            part.items = (
+                [self._each(item) for item in items],
+                self._each(node.get("items"), node.get("additionalItems")),
+            )
 
     def _own(self, node: dict[str, Any]) -> int:
         """Moves of its own automata: of strings, or of those names that patterns tell from each other."""
