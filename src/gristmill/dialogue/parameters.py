@@ -56,36 +56,31 @@ def is_pointer(reference: str) -> bool:
 
 def moved(schema: Any, lead: Callable[[str], str]) -> Any:
     """A schema in another document, where `lead` says what each of its references is."""
-    if isinstance(schema, list):
-        return [moved(item, lead) for item in schema]
-    if not isinstance(schema, Mapping):
-        return schema
-    parts: dict[str, Any] = {}
-    for key, value in schema.items():
-        if key == "$ref" and isinstance(value, str):
-            parts[key] = lead(value)
-        elif key in _MAPS and isinstance(value, Mapping):
-            parts[key] = {name: moved(part, lead) for name, part in value.items()}
-        else:
-            parts[key] = value if key in _DATA else moved(value, lead)
-    return parts
+
+    def move(part: dict[str, Any]) -> dict[str, Any]:
+        return {**part, "$ref": lead(part["$ref"])} if isinstance(part.get("$ref"), str) else part
+
+    return _changed(schema, move)
 
 
 def without(schema: Any, keywords: Collection[str]) -> Any:
     """A schema without some keywords, wherever it holds schemas."""
+    return _changed(schema, lambda part: {key: value for key, value in part.items() if key not in keywords})
+
+
+def _changed(schema: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
+    """`change` of a schema and of all that it holds."""
     if isinstance(schema, list):
-        return [without(item, keywords) for item in schema]
+        return [_changed(item, change) for item in schema]
     if not isinstance(schema, Mapping):
         return schema
     parts: dict[str, Any] = {}
     for key, value in schema.items():
-        if key in keywords:
-            continue
         if key in _MAPS and isinstance(value, Mapping):
-            parts[key] = {name: without(part, keywords) for name, part in value.items()}
+            parts[key] = {name: _changed(part, change) for name, part in value.items()}
         else:
-            parts[key] = value if key in _DATA else without(value, keywords)
-    return parts
+            parts[key] = value if key in _DATA else _changed(value, change)
+    return change(parts)
 
 
 def target_of(reference: Any, root: Mapping[str, Any] | None) -> Any:
