@@ -163,9 +163,9 @@ def test_what_clients_are_told_of_an_exception(error: Exception, status: int, co
 
 
 def test_reasons_are_said_in_this_servers_words(running: Running) -> None:
-    asked = {"messages": MESSAGE["messages"], "stop": ["a"] * 65}
+    asked = {"messages": MESSAGE["messages"], "stop": ["a"] * 33}
     refused = running.http.post("/v1/chat/completions", json=asked).json()["error"]["message"]
-    assert refused == "stop: has 65 strings; at most 64 are allowed"
+    assert refused == "stop: has 33 strings; at most 32 are allowed"
     told = "this model's maximum context length is 8 tokens, but the request has {} of prompt{}; shorten the prompt or"
     assert too_long(8, 0, 8, "prompt").message.startswith(told.format("8 tokens", ", which leaves none for the answer"))
     assert too_long(8, 3, 8, "prompt", at_least=True).message.startswith(

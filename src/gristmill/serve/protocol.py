@@ -9,7 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from gristmill.serve.errors import GUIDED, ApiError, refuse
 from gristmill.types import SamplingParams, StructuredOutputsParams
 
-MAX_STOPS: Final = 64
+MAX_STOPS: Final = 32
+"""Each is looked for in all that an answer may still be, on the thread that answers everybody."""
 MAX_STOP_LENGTH: Final = 256
 MAX_BIASES: Final = 1024
 MAX_PROMPTS: Final = 1024
