@@ -27,7 +27,8 @@ class ToolCall(Strict):
 
 
 class Message(Strict):
-    """reasoning is another name of reasoning_content. Parts may say that Anthropic's API is to cache them."""
+    """reasoning is another name of reasoning_content. Parts may say that Anthropic's API is to cache them; no parts are
+    an empty text, but of those who ask."""
 
     role: Role
     content: str | list[dict[str, Any]] | None = None
@@ -42,7 +43,7 @@ class Message(Strict):
     def _read_content(cls, content: Any) -> Any:
         if content is None or isinstance(content, str):
             return content
-        if not isinstance(content, list) or not content:
+        if not isinstance(content, list):
             raise ValueError("give a string, or a list of parts {'type': 'text', 'text': '...'}")
         for i, part in enumerate(content):
             if not isinstance(part, dict) or part.get("type") != "text":
@@ -50,6 +51,8 @@ class Message(Strict):
                 raise ValueError(f"part {i} is {kind!r:.40}; only parts of type 'text' are supported")
             if set(part) - {"cache_control"} != {"type", "text"} or not isinstance(part["text"], str):
                 raise ValueError(f"part {i} has {', '.join(sorted(part))!s:.80}; a part has type and text alone")
+            if not isinstance(part.get("cache_control", {}), dict):
+                raise ValueError(f"part {i}: cache_control is no object")
         return [{"type": "text", "text": part["text"]} for part in content]
 
     def plain(self) -> dict[str, Any]:
@@ -80,8 +83,9 @@ class Conversation(Strict):
     @model_validator(mode="after")
     def _who_asks_says_something(self) -> Conversation:
         for i, message in enumerate(self.messages):
-            if message.role in ("user", "system", "developer") and message.content is None:
-                raise refuse(f"messages[{i}].content", "is missing", "missing_required_parameter")
+            if message.role in ("user", "system", "developer") and message.content in (None, []):
+                said = "is missing" if message.content is None else "has no parts"
+                raise refuse(f"messages[{i}].content", said, "missing_required_parameter")
         return self
 
 
