@@ -247,7 +247,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"n": 100000}, "n"),
     ({"top_logprobs": 3}, "top_logprobs"),
     ({"stop": [""]}, "stop"),
-    ({"stop": ["a"] * 65}, "stop"),
+    ({"stop": ["a"] * 33}, "stop"),
     ({"logit_bias": {"x": 1}}, "logit_bias"),
     ({"messages": []}, "messages"),
     ({"messages": [{"role": "king", "content": "x"}]}, "messages[0].role"),
@@ -317,3 +317,16 @@ def test_parts_and_developers_are_known(running) -> None:
     found = running.http.post("/tokenize", json={"messages": messages}).json()["tokens"]
     same = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "a\nb"}]
     assert found == running.llm.encode_chat(same)
+
+
+def test_no_parts_are_an_empty_text_of_who_answers(running) -> None:
+    def prompt(content: Any) -> Any:
+        answered = [*ASK["messages"], {"role": "assistant", "content": content}, *ASK["messages"]]
+        return running.http.post("/tokenize", json={"messages": answered}).json()
+
+    assert prompt([])["tokens"] == prompt("")["tokens"]
+    asked = running.http.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": []}]})
+    assert asked.json()["error"]["message"] == "messages[0].content: has no parts"
+    hinted = [{"type": "text", "text": "a", "cache_control": "1h"}]
+    asked = running.http.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": hinted}]})
+    assert "cache_control is no object" in asked.json()["error"]["message"]

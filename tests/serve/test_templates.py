@@ -75,9 +75,15 @@ def test_thinking_is_switched(behind: tuple[Running, ScriptedService]) -> None:
     for extra in ({"chat_template_kwargs": {"enable_thinking": False}}, {"reasoning_effort": "none"}):
         running.openai.chat.completions.create(**ASK, extra_body=extra)
         assert prompt_of(running, service).endswith("<think>\n\n</think>\n\n")
-    for extra in ({}, {"reasoning_effort": "low"}, {"reasoning_effort": "high"}):
+    agreed = {"reasoning_effort": "low", "chat_template_kwargs": {"enable_thinking": True}}
+    for extra in ({}, {"reasoning_effort": "low"}, {"reasoning_effort": "high"}, agreed):
         running.openai.chat.completions.create(**ASK, extra_body=extra)
         assert prompt_of(running, service).endswith("assistant\n")
+    for effort, thinks in (("none", True), ("low", False), ("low", None)):
+        said = {"reasoning_effort": effort, "chat_template_kwargs": {"enable_thinking": thinks}}
+        refused = running.http.post("/v1/chat/completions", json={**ASK, **said}).json()["error"]
+        assert refused["param"] == "reasoning_effort"
+        assert "contradicts chat_template_kwargs.enable_thinking" in refused["message"]
 
 
 def test_an_effort_of_which_a_template_knows_nothing(model_path: Path, tmp_path: Path) -> None:
@@ -110,3 +116,6 @@ def test_effort_is_in_the_prompt(behind: tuple[Running, ScriptedService]) -> Non
     assert "Reasoning: high" in prompt_of(running, service)
     response = running.http.post("/v1/chat/completions", json={**ASK, "reasoning_effort": "xhigh"})
     assert response.status_code == 400
+    both = {"reasoning_effort": "high", "chat_template_kwargs": {"reasoning_effort": "low"}}
+    response = running.http.post("/v1/chat/completions", json={**ASK, **both})
+    assert "contradicts chat_template_kwargs.reasoning_effort" in response.json()["error"]["message"]

@@ -20,7 +20,7 @@ _HELP: Final = """\
 /set NAME VALUE    change how answers are chosen; /set NAME default sets it back, /set alone lists all
 /show              the model, the system message, the settings
 /system TEXT       set the system message; /system - removes it
-/think on|off      whether to think first, where the model's template knows that; low, medium, high for gpt-oss
+/think on|off      whether to think first, where the model's template knows that; low, medium, high: how much
 /regenerate        another answer to the last message
 /clear             begin a new conversation (/reset); system message and settings stay
 /save FILE         write the conversation as JSON

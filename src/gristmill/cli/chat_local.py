@@ -104,7 +104,7 @@ class LocalBackend:
                 raise ValueError("this model has no chat template, so nothing can be said of thinking")
             return
         knows = [word for word in ("enable_thinking", "reasoning_effort") if word in self._template.source]
-        wanted = next(iter(_kwargs(conversation.think)), None)
+        wanted = next(iter(_kwargs(conversation.think, self._template.source)), None)
         if wanted is not None and wanted not in knows:
             choices = {"enable_thinking": "on or off", "reasoning_effort": "low, medium or high"}
             remedy = f"give {' or '.join(choices[word] for word in knows)}" if knows else "it cannot be changed"
@@ -130,14 +130,18 @@ class LocalBackend:
     def _prompt(self, conversation: Conversation) -> ChatPrompt:
         if self._template is None:
             return ChatPrompt(tuple(self._tokenizer.encode(_as_one_text(conversation))), Thought.NONE)
-        parts = self._template.render(conversation.with_system(), chat_template_kwargs=_kwargs(conversation.think))
+        kwargs = _kwargs(conversation.think, self._template.source)
+        parts = self._template.render(conversation.with_system(), chat_template_kwargs=kwargs)
         return self._format.prompt(parts)
 
 
-def _kwargs(think: str | None) -> dict[str, Any]:
+def _kwargs(think: str | None, source: str) -> dict[str, Any]:
+    """For a template of this source: to one that knows thinking and no effort, any effort is thinking."""
     if think is None:
         return {}
-    return {"enable_thinking": think == "on"} if think in ("on", "off") else {"reasoning_effort": think}
+    if think in ("on", "off") or ("reasoning_effort" not in source and "enable_thinking" in source):
+        return {"enable_thinking": think != "off"}
+    return {"reasoning_effort": think}
 
 
 def _shown(deltas: list[Any]) -> Iterator[ChatDelta]:

@@ -139,11 +139,13 @@ class Texts:
         )
 
     def _render_harmony(self, chat: Conversation, messages: list[dict[str, Any]], tools: tuple[Tool, ...]) -> Parts:
-        effort = chat.reasoning_effort or "medium"
-        for name, value in (chat.chat_template_kwargs or {}).items():
+        kwargs = chat.chat_template_kwargs or {}
+        for name in kwargs:
             if name != "reasoning_effort":
-                raise unsupported(f"chat_template_kwargs.{name}", "is nothing that this model's chat format has")
-            effort = value
+                raise unsupported(f"chat_template_kwargs.{name:.80}", "is nothing that this model's chat format has")
+        if (said := chat.reasoning_effort) is not None:
+            kwargs = _agreed(kwargs, "reasoning_effort", said, said)
+        effort = kwargs.get("reasoning_effort", "medium")
         answer = None
         if isinstance(chat, ChatRequest) and chat.response_format is not None and chat.response_format.json_schema:
             form = chat.response_format.json_schema
@@ -173,10 +175,10 @@ def _checked_tools(tools: list[dict[str, Any]] | None) -> list[dict[str, Any]] |
         function = tool.get("function")
         if not isinstance(function, dict):
             continue  # said by who reads it
-        for name in sorted(set(tool) - {"type", "function"}) + [
-            f"function.{name}" for name in sorted(set(function) - _TOOL_FIELDS)
-        ]:
+        for name in sorted(set(tool) - {"type", "function"}):
             raise unsupported(f"tools[{i}].{name}")
+        for name in sorted(set(function) - _TOOL_FIELDS):
+            raise unsupported(f"tools[{i}].function.{name}")
     return tools
 
 
@@ -196,10 +198,17 @@ def _template_kwargs(chat: Conversation, known: frozenset[str]) -> dict[str, Any
     if effort is None:
         return kwargs
     if "reasoning_effort" in known:
-        return {**kwargs, "reasoning_effort": effort}
+        return _agreed(kwargs, "reasoning_effort", effort, effort)
     if "enable_thinking" in known:  # which is all that such a template knows of an effort
-        return {**kwargs, "enable_thinking": effort != "none"}
+        return _agreed(kwargs, "enable_thinking", effort != "none", effort)
     raise unsupported("reasoning_effort", f"{effort!r} is nothing that this model's chat template has")
+
+
+def _agreed(kwargs: dict[str, Any], name: str, value: Any, effort: str) -> dict[str, Any]:
+    """`kwargs` and what an effort means; ApiError where they already say something else."""
+    if kwargs.get(name, value) != value:
+        raise refuse("reasoning_effort", f"{effort!r} contradicts chat_template_kwargs.{name}; leave one out")
+    return {**kwargs, name: value}
 
 
 def _words(template: ChatTemplate) -> frozenset[str]:
