@@ -28,7 +28,7 @@ from random_schemas import SchemaMaker
 
 from gristmill.engine import guide as guide_module
 from gristmill.engine.guide import Guide, GuideCompiler, GuideError
-from gristmill.engine.guide_grammar import _FORMATS
+from gristmill.engine.guide_schema import _FORMATS
 from gristmill.formats.open import open_checkpoint
 from gristmill.tokenizer.files import load_path
 from gristmill.tokenizer.interface import Tokenizer

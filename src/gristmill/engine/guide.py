@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from gristmill.engine.guide_grammar import GuideError, build_grammar, constraint_field
+from gristmill.engine.guide_grammar import build_grammar, constraint_field
+from gristmill.engine.guide_schema import GuideError
 from gristmill.engine.guide_vocabulary import GuideVocabulary
 from gristmill.tokenizer.interface import Tokenizer
 from gristmill.types import StructuredOutputsParams

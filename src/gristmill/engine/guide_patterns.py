@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from gristmill.engine.guide_moves import as_dict, as_list
+from gristmill.engine.guide_parts import as_dict, as_list
 
 _UNWRITABLE: Final = r"\x00-\x07\x0b\x0e-\x1f\x7f"
 _CONTROL: Final = re.compile(f"[{_UNWRITABLE}]")

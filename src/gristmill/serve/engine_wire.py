@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from gristmill.engine.engine import EngineClosedError, Load
-from gristmill.engine.guide_grammar import GuideError
+from gristmill.engine.guide_schema import GuideError
 from gristmill.types import (
     Answer,
     Event,
