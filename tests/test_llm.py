@@ -168,6 +168,42 @@ def test_a_stop_token_ends_the_answer_and_its_text_is_left_out(tmp_path: Path) -
             assert [piece.event.token_id for piece in llm.pieces(prompt, stopped)] == free[: n + 1]
 
 
+def test_what_ends_an_answer_is_shown_where_it_is_wanted(tmp_path: Path) -> None:
+    """As in vLLM: a stop string, and the text of a token in stop_token_ids."""
+    (tmp_path / "t.jinja").write_text("{{ messages[0].content }}")
+    messages = [{"role": "user", "content": "Once upon a time"}]
+    with LLM(STORY_MODEL, threads=1, chat_template=tmp_path / "t.jinja") as llm:
+        prompt = llm.encode_chat(messages)
+        shown = SamplingParams(temperature=0, max_tokens=20, include_stop_str_in_output=True)
+        free = llm.generate(prompt, shown)[0].outputs[0]
+        n = next(i for i in range(4, 20) if free.token_ids[i] not in free.token_ids[:i])
+        word = free.text.split()[3]
+        up_to_word = free.text[: free.text.index(word) + len(word)]
+        for params, text, reason in (
+            (replace(shown, stop=word), up_to_word, word),
+            (
+                replace(shown, stop_token_ids=[free.token_ids[n]]),
+                llm.tokenizer.decode(free.token_ids[: n + 1]),
+                free.token_ids[n],
+            ),
+        ):
+            for output in llm.generate(prompt, params)[0].outputs + llm.chat(messages, params)[0].outputs:
+                assert (output.text, output.finish_reason, output.stop_reason) == (text, "stop", reason)
+                assert output.message is None or output.message["content"] == text
+            assert "".join(llm.stream(prompt, params)) == text
+
+
+def test_special_tokens_are_text_where_they_are_wanted(llm: LLM) -> None:
+    (end, *_) = llm.tokenizer.eos_ids
+    name = llm.tokenizer.token_text(end)
+    params = SamplingParams(max_tokens=3, logit_bias={end: 100.0}, ignore_eos=True)
+    assert llm.generate("a", params)[0].outputs[0].text == ""
+    assert llm.generate("a", replace(params, skip_special_tokens=False))[0].outputs[0].text == name * 3
+    ended = replace(params, skip_special_tokens=False, ignore_eos=False)
+    assert llm.generate("a", ended)[0].outputs[0].text == ""
+    assert llm.generate("a", replace(ended, include_stop_str_in_output=True))[0].outputs[0].text == name
+
+
 @pytest.mark.parametrize("ignored", [False, True])
 def test_the_models_own_end_is_no_stop_reason(llm: LLM, ignored: bool) -> None:
     """Also where stop_token_ids has it."""
@@ -244,6 +280,12 @@ def test_what_is_only_read_may_fill_the_context(llm: LLM) -> None:
         ({"repetition_penalty": 1e-38}, "repetition_penalty must be at least 0.01"),
         ({"stop": 5}, "stop must be a list, not 5"),
         ({"stop_token_ids": 5}, "stop_token_ids must be a list, not 5"),
+        ({"allowed_token_ids": []}, "allowed_token_ids: is empty"),
+        ({"allowed_token_ids": [-1]}, "allowed_token_ids must be at least 0"),
+        ({"bad_words": [" "]}, "bad_words: one is empty or of spaces alone"),
+        ({"bad_words": [5]}, "bad_words must be text or a list of texts, not 5"),
+        ({"bad_words": "a", "allowed_token_ids": [5]}, "could leave no token to choose from"),
+        ({"skip_special_tokens": 1}, "skip_special_tokens must be True or False, not 1"),
         ({"logit_bias": [1]}, "logit_bias must be a dict"),
         ({"ignore_eos": "no"}, "ignore_eos must be True or False"),
     ],

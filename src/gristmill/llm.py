@@ -39,6 +39,7 @@ from gristmill.ops.cpu import CpuOps
 from gristmill.ops.interface import Ops
 from gristmill.outputs import Piece, RequestOutput, TextReader, Timed, up_to_stop
 from gristmill.prompts import Ids, Prompt, as_ids, as_prompt, as_prompts
+from gristmill.tokenizer.bad_words import ids_of_word
 from gristmill.tokenizer.chat import ChatTemplate
 from gristmill.tokenizer.interface import Tokenizer
 from gristmill.tokenizer.model_text import ModelText
@@ -190,8 +191,9 @@ class LLM:
             speculate=LONGEST if speculate is True else speculate,
             replay=replay,
         )
-        guide_of = self._guide_of()
-        self._engine: Engine | None = Engine(decoder, ops, settings, kv_plan, kv_type, guide_of, small, warming)
+        self._engine: Engine | None = Engine(
+            decoder, ops, settings, kv_plan, kv_type, self._guide_of(), small, warming, self._bad_ids()
+        )
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -402,7 +404,13 @@ class LLM:
     def chat_reader(self, prompt: ChatPrompt, params: SamplingParams) -> DialogueReader:
         """Reads one answer into thought, calls and content. params: as they were before `constrain_chat`."""
         constrained = params.structured_outputs is not None
-        return self._chat_format().reader(prompt, params.stop, params.min_tokens, constrained=constrained)
+        return self._chat_format().reader(
+            prompt,
+            params.stop,
+            params.min_tokens,
+            constrained=constrained,
+            shows_stop=params.include_stop_str_in_output,
+        )
 
     def _chat_format(self) -> ChatFormat:
         from gristmill.dialogue.format import ChatFormat
@@ -415,12 +423,13 @@ class LLM:
         answers = []
         for answer in output.outputs:
             reader, message = self.chat_reader(prompt, params), AssistantMessage()
-            by_id = isinstance(answer.stop_reason, int)
+            shows_stop = params.include_stop_str_in_output
+            by_id = isinstance(answer.stop_reason, int) and not shows_stop
             for token_id in answer.token_ids[:-1] if by_id else answer.token_ids:
                 message.add(reader.push(token_id))
             message.add(reader.finish())
             body, stop = message.body(), reader.stopped_by
-            text = up_to_stop(answer.text, body, stop) if stop is not None else answer.text
+            text = answer.text if stop is None else up_to_stop(answer.text, body, stop, shows_stop=shows_stop)
             answers.append(replace(answer, text=text, message=body))
         return replace(output, outputs=answers)
 
@@ -496,6 +505,10 @@ class LLM:
             return made[0].compile(params.structured_outputs)
 
         return guide_of
+
+    def _bad_ids(self) -> Callable[[str], list[tuple[int, ...]]] | None:
+        tokenizer = self._text.found
+        return None if tokenizer is None else partial(ids_of_word, tokenizer)
 
     def _submit_all(
         self,

@@ -85,8 +85,8 @@ class Timed:
 
 class TextReader:
     """Turns a request's tokens into pieces of text; what of `stop` and `stop_token_ids` ends the answer is left out of
-    it. A stop string that the first min_tokens tokens complete is text. A token that is also the model's own end of
-    answers ends it as that.
+    it, unless include_stop_str_in_output. A stop string that the first min_tokens tokens complete is text. A token that
+    is also the model's own end of answers ends it as that.
 
     stopped_by  what of them has ended it
     """
@@ -94,8 +94,11 @@ class TextReader:
     def __init__(self, tokenizer: Tokenizer | None, params: SamplingParams) -> None:
         if tokenizer is None and params.stop:
             raise ValueError("stop strings need a vocabulary, and this model has none")
-        self._decoder = StreamDecoder(tokenizer) if tokenizer is not None else None
-        self._stops = StopStrings(params.stop)
+        self._decoder = None
+        if tokenizer is not None:
+            self._decoder = StreamDecoder(tokenizer, skip_special=params.skip_special_tokens)
+        self._shows_stop = params.include_stop_str_in_output
+        self._stops = StopStrings(params.stop, shows_stop=self._shows_stop)
         self._n_free = params.min_tokens
         ends = () if tokenizer is None or params.ignore_eos else tokenizer.eos_ids
         self._stop_ids = frozenset(params.stop_token_ids).difference(ends)
@@ -112,7 +115,8 @@ class TextReader:
             return Piece(event, "", event.finish)
         free = self._n_free > 0
         self._n_free -= 1
-        decoded = self._decoder.push(event.token_id) if self._stop_id is None else ""
+        is_shown = event.finish is not Finish.STOP or self._shows_stop
+        decoded = self._decoder.push(event.token_id) if is_shown else ""
         text = self._stops.push(decoded, free=free)
         if self._stops.stopped:
             return Piece(event, text, Finish.STOP)
@@ -206,14 +210,14 @@ class Collector:
         return [None, *(logprobs_of(event, self._tokenizer) for event in self._prompt)]
 
 
-def up_to_stop(text: str, message: Mapping[str, Any], stop: str) -> str:
-    """A chat's text without the stop string that has ended its message's content, and without what follows."""
+def up_to_stop(text: str, message: Mapping[str, Any], stop: str, *, shows_stop: bool = False) -> str:
+    """A chat's text up to the stop string that has ended its message's content; without it, if that is."""
     thought, content = message.get("reasoning_content", ""), message["content"] or ""
-    at = text.find(content + stop, text.find(thought) + len(thought))
+    at = text.find(content if shows_stop else content + stop, text.find(thought) + len(thought))
     if at >= 0:
         return text[: at + len(content)]
     before, found, _ = text.rpartition(stop)  # the content stands around calls, say
-    return before if found else text
+    return before + (found if shows_stop else "") if found else text
 
 
 def logprobs_of(event: TokenEvent, tokenizer: Tokenizer | None) -> Logprobs:

@@ -158,6 +158,11 @@ class SamplingParams:
     min_tokens           so many tokens before any that would end the answer can be chosen
     stop                 strings that end the text; they are not part of it. None, here and for ids: none
     stop_token_ids       ids that end the answer, and are the last of it; their text is no part of its text
+    include_stop_str_in_output  the text goes on to the end of what stops it
+    skip_special_tokens  special tokens have no text
+    allowed_token_ids    the only ids that may be chosen; None allows all. No end is allowed that is not among them
+    bad_words            texts that the answer must not have, as the tokens that the vocabulary makes of each and of a
+                         space before it: other tokens may still spell them
     logprobs             None, or how many alternatives to report beside each chosen token
     prompt_logprobs      the same for each token of the prompt after the first
     structured_outputs   None, or what the answer must look like
@@ -177,6 +182,10 @@ class SamplingParams:
     min_tokens: int = 0
     stop: str | Sequence[str] = ()
     stop_token_ids: Sequence[int] = ()
+    include_stop_str_in_output: bool = False
+    skip_special_tokens: bool = True
+    allowed_token_ids: Sequence[int] | None = None
+    bad_words: Sequence[str] = ()
     ignore_eos: bool = False
     logprobs: int | None = None
     prompt_logprobs: int | None = None
@@ -195,10 +204,15 @@ class SamplingParams:
         if self.seed == -1:
             self._keep("seed", None)
         self._keep("stop", _texts("stop", self.stop))
-        ids = _items("stop_token_ids", self.stop_token_ids)
-        self._keep("stop_token_ids", tuple(_whole("stop_token_ids", i, 0, 2**31 - 1) for i in ids))
-        if not isinstance(self.ignore_eos, bool):
-            raise ValueError(f"ignore_eos must be True or False, not {self.ignore_eos!r}")
+        self._keep("bad_words", _texts("bad_words", self.bad_words))
+        self._keep("stop_token_ids", _ids("stop_token_ids", self.stop_token_ids))
+        if self.allowed_token_ids is not None:
+            self._keep("allowed_token_ids", _ids("allowed_token_ids", self.allowed_token_ids))
+            if not self.allowed_token_ids:
+                raise ValueError("allowed_token_ids: is empty, which leaves no token to choose from; leave it out")
+        for name in ("include_stop_str_in_output", "skip_special_tokens", "ignore_eos"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} must be True or False, not {getattr(self, name)!r}")
         if not isinstance(self.logit_bias, Mapping | None):
             raise ValueError(f"logit_bias must be a dict of token ids and numbers, not {self.logit_bias!r}")
         for token_id, bias in (self.logit_bias or {}).items():
@@ -213,8 +227,15 @@ class SamplingParams:
             raise ValueError(f"structured_outputs must be StructuredOutputsParams, not {type(guided).__name__}")
         if guided is not None and self.min_tokens:
             raise ValueError("min_tokens cannot be kept together with structured_outputs, which say when to end")
+        if guided is not None and (self.allowed_token_ids is not None or self.bad_words):
+            name = "bad_words" if self.bad_words else "allowed_token_ids"
+            raise ValueError(f"{name} cannot be kept together with structured_outputs, which may leave nothing else")
         if any(not s for s in self.stop):
             raise ValueError("stop: an empty string would stop at once; leave it out")
+        if any(not word.strip() for word in self.bad_words):
+            raise ValueError("bad_words: one is empty or of spaces alone; leave it out")
+        if self.bad_words and self.allowed_token_ids is not None:
+            raise ValueError("bad_words and allowed_token_ids could leave no token to choose from; leave one out")
 
     def _keep(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
@@ -262,6 +283,10 @@ def _items(field: str, given: Iterable[Any] | None) -> Iterable[Any]:
     if not isinstance(given, Iterable | None):
         raise ValueError(f"{field} must be a list, not {given!r}")
     return () if given is None else given
+
+
+def _ids(field: str, given: Iterable[Any] | None) -> tuple[int, ...]:
+    return tuple(_whole(field, i, 0, 2**31 - 1) for i in _items(field, given))
 
 
 def _texts(field: str, given: str | Iterable[str] | None) -> tuple[str, ...]:

@@ -37,6 +37,17 @@ def test_drafts_count_as_seen_for_those_after_them_alone() -> None:
     assert listed(adjuster, sequence, 0) == {**seen, 31: (-1, 1.0)}
 
 
+def test_the_end_of_a_bad_sequence_is_forbidden_after_its_beginning_alone() -> None:
+    """Which may be tokens of the answer, drafts, or both, but none of the prompt."""
+    params = SamplingParams(bad_words=["which the engine has as ids"])
+    sequence = Sequence(0, [1, 30, 31], 2, params, 0, frozenset(), 10, drafts=[32, 31])
+    adjuster = Adjuster(params, (1, 30), 100, None, [(7,), (31, 32, 33), (30, 31, 9), (31, 8), (1, 2, 3, 4, 5)])
+    found = [listed(adjuster, sequence, n) for n in range(3)]
+    assert [sorted(ids) for ids in found] == [[7, 8], [7, 33], [7, 8]]
+    assert all(each == (-1, -math.inf) for ids in found for each in ids.values())
+
+
 def test_one_token_at_least_is_an_adjustment_and_none_is_not() -> None:
     assert needs_adjusting(SamplingParams(min_tokens=1), False)
+    assert needs_adjusting(SamplingParams(bad_words=["a"]), False)
     assert not needs_adjusting(SamplingParams(), False)

@@ -16,7 +16,7 @@ from engine_models import checkpoint
 from instruction_sets import isas
 from late_ops import LateOps
 
-from gristmill.engine.adjust import Adjuster, needs_adjusting
+from gristmill.engine.adjust import Adjuster, AllowedIds, needs_adjusting
 from gristmill.engine.draft_model import DraftModel
 from gristmill.engine.drafts import PromptLookup
 from gristmill.engine.loop import Loop, Stream
@@ -151,8 +151,11 @@ class Crowd:
             rows_from=request.rows_from if params.prompt_logprobs is not None else None,
         )
         adjuster, lookup = None, None
-        if needs_adjusting(params, False):
-            adjuster = Adjuster(params, request.prompt_ids, self.decoder.config.vocab_size, None)
+        allowed, vocab_size = params.allowed_token_ids, self.decoder.config.vocab_size
+        if needs_adjusting(params, allowed is not None):
+            mask = None if allowed is None else AllowedIds(allowed, vocab_size)
+            bad = [(i, j) for i in range(0, vocab_size, 2) for j in (3, 5)] if params.bad_words else []
+            adjuster = Adjuster(params, request.prompt_ids, vocab_size, mask, bad)
         if self.way.speculate:
             answer = [event.token_id for event in self._answers[number]]
             lookup = Guesses(
@@ -196,6 +199,8 @@ def requests_of(vocab_size: int, seed: int, n: int = 9) -> list[Request]:
         {"temperature": 1.0, "top_k": 30, "min_p": 0.01},
         {"temperature": 0.7, "repetition_penalty": 1.3, "frequency_penalty": 0.4, "presence_penalty": 0.1},
         {"temperature": 0, "logit_bias": {3: 5.0, 4: -100.0}, "min_tokens": 5, "stop_token_ids": (3,)},
+        {"temperature": 0.9, "allowed_token_ids": range(3, vocab_size, 2)},
+        {"temperature": 0, "logit_bias": {3: 5.0, 5: 4.0, 8: 4.0}, "bad_words": ["any"]},
     ]
     requests = []
     for i in range(n):

@@ -177,6 +177,10 @@ def test_min_tokens_forbids_an_end(llm: LLM) -> None:
     assert free[0] not in output.token_ids[:10]
     with pytest.raises(ValueError, match="stop_token_ids: are all of the vocabulary"):
         llm.generate([[1]], SamplingParams(min_tokens=3, stop_token_ids=range(259)))
+    with pytest.raises(ValueError, match="stop_token_ids: are all of allowed_token_ids"):
+        llm.generate([[1]], SamplingParams(min_tokens=3, stop_token_ids=[7, 8, 9], allowed_token_ids=[8, 9]))
+    with pytest.raises(ValueError, match="allowed_token_ids: token id 259 is outside"):
+        llm.generate([[1]], SamplingParams(allowed_token_ids=[8, 259]))
 
 
 def test_a_biased_token_is_chosen_and_a_forbidden_one_is_not(llm: LLM) -> None:

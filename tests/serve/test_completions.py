@@ -12,6 +12,7 @@ from openai import BadRequestError, NotFoundError
 from gristmill import SamplingParams
 
 GREEDY: dict[str, Any] = {"temperature": 0, "max_tokens": 12}
+MESSAGE = {"role": "user", "content": "ab"}
 
 
 def expected(running: Any, prompt: Any, **params: Any) -> Any:
@@ -69,6 +70,46 @@ def test_a_stop_token_has_no_text(running) -> None:
     answer = running.openai.completions.create(model="tiny", prompt="ab", **asked)
     assert (answer.choices[0].text, answer.choices[0].finish_reason) == (before, "stop")
     assert answer.usage.completion_tokens == n + 1
+
+
+def test_what_ends_an_answer_is_shown_where_it_is_wanted(running) -> None:
+    whole = expected(running, "ab", max_tokens=40).outputs[0].text
+    stop = whole[10:12]
+    asked = {"stop": stop, "extra_body": {"include_stop_str_in_output": True}, "temperature": 0, "max_tokens": 40}
+    answer = running.openai.completions.create(model="tiny", prompt="ab", **asked)
+    assert answer.choices[0].text == whole[: whole.index(stop) + len(stop)]
+    chat = running.openai.chat.completions.create(model="tiny", messages=[MESSAGE], **asked)
+    assert chat.choices[0].finish_reason == "length" or chat.choices[0].message.content.endswith(stop)
+
+
+def test_which_tokens_may_be_chosen(running) -> None:
+    ids = running.llm.tokenizer.encode("xyz", add_special=False)
+    for path, asked in (("completions", {"prompt": "ab"}), ("chat/completions", {"messages": [MESSAGE]})):
+        body = {**asked, **GREEDY, "allowed_token_ids": ids}
+        choice = running.http.post(f"/v1/{path}", json=body).json()["choices"][0]
+        text = choice["text"] if path == "completions" else choice["message"]["content"]
+        assert text
+        assert set(text) <= set("xyz ")
+    space, q = running.llm.tokenizer.encode("q", add_special=False)
+    often = {"prompt": "ab", **GREEDY, "logit_bias": {str(space): 50, str(q): 45}, "frequency_penalty": 2}
+    for bad_words in ([], ["q"]):
+        body = {**often, "bad_words": bad_words}
+        text = running.http.post("/v1/completions", json=body).json()["choices"][0]["text"]
+        assert (" q" in text) != bool(bad_words)
+
+
+def test_what_vllms_clients_send_and_asks_for_nothing_passes(running) -> None:
+    neutral = {"best_of": 1, "use_beam_search": False, "length_penalty": 1.0, "skip_special_tokens": True}
+    neutral |= {"spaces_between_special_tokens": True, "truncate_prompt_tokens": None, "bad_words": []}
+    neutral |= {"include_stop_str_in_output": False, "allowed_token_ids": None, "return_token_ids": False}
+    for path, asked in (("completions", {"prompt": "ab"}), ("chat/completions", {"messages": [MESSAGE]})):
+        given = {**asked, **GREEDY, **neutral, "add_special_tokens": path == "completions", "echo": False}
+        assert running.http.post(f"/v1/{path}", json=given).status_code == 200
+        for name, value in (("best_of", 2), ("use_beam_search", True), ("length_penalty", 2.0)):
+            refused = running.http.post(f"/v1/{path}", json={**given, name: value}).json()["error"]
+            assert refused["param"] == name
+    refused = running.http.post("/v1/chat/completions", json={"messages": [MESSAGE], "skip_special_tokens": False})
+    assert refused.json()["error"]["param"] == "skip_special_tokens"
 
 
 def test_a_stop_string_ends_the_answer_and_what_is_behind_it(running) -> None:

@@ -55,6 +55,8 @@ REQUESTS = st.builds(
         stop_token_ids=st.lists(IDS, max_size=2).map(tuple),
         logit_bias=st.none() | st.dictionaries(IDS, st.floats(-100, 100)),
         ignore_eos=st.booleans(),
+        include_stop_str_in_output=st.booleans(),
+        skip_special_tokens=st.booleans(),
         prompt_logprobs=st.none() | st.integers(0, 1000),
         structured_outputs=st.none()
         | st.builds(StructuredOutputsParams, choice=st.lists(st.text(), min_size=1).map(tuple))
@@ -109,10 +111,14 @@ def test_requests_arrive_as_they_were_sent(requests: list[Request], first: int, 
 
 
 def test_every_field_of_params_is_sent() -> None:
-    params = SamplingParams(3, 0.5, 7, 0.5, 0.25, 1.5, 0.5, -0.5, {1: 2.0}, 9, 12, 2, ("a",), (5,), True, 3, 4, None)
-    assert all(getattr(params, name) != getattr(SamplingParams(), name) for name in SamplingParams.__slots__[:-1])
-    request = Request((1, 2), params, rows_from=1)
-    assert engine_wire.read_submit(received(engine_wire.submit_message(1, [request]), 99)[0][1]) == (1, [request])
+    numbers = (3, 0.5, 7, 0.5, 0.25, 1.5, 0.5, -0.5, {1: 2.0}, 9, 12, 2, ("a",), (5,))
+    params = SamplingParams(*numbers, True, False, None, ("b",), True, 3, 4, None)
+    others = {name: getattr(params, name) for name in SamplingParams.__slots__ if name != "bad_words"}
+    allowing = SamplingParams(**{**others, "allowed_token_ids": (6, 7)})
+    left = {"structured_outputs", "allowed_token_ids"}
+    assert all(getattr(params, name) != getattr(SamplingParams(), name) for name in {*SamplingParams.__slots__} - left)
+    requests = [Request((1, 2), each, rows_from=1) for each in (params, allowing)]
+    assert engine_wire.read_submit(received(engine_wire.submit_message(1, requests), 99)[0][1]) == (1, requests)
 
 
 @pytest.mark.parametrize("shape", [(0, 4), (3, 5)])

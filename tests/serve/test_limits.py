@@ -90,6 +90,14 @@ DEEP: list[tuple[str, dict[str, Any]]] = [
         "/v1/completions",
         {"prompt": ["a"], "max_tokens": 1, "logit_bias": {"5": 1}, "stop": ["a"], "stop_token_ids": [7]},
     ),
+    (
+        "/v1/completions",
+        {"prompt": ["a"], "max_tokens": 1, "bad_words": ["a"], "skip_special_tokens": False, "echo": True},
+    ),
+    (
+        "/v1/completions",
+        {"prompt": ["a"], "max_tokens": 1, "allowed_token_ids": [7], "include_stop_str_in_output": True},
+    ),
     ("/v1/completions", {"prompt": [[5, 6]], "max_tokens": 1, "structured_outputs": {"choice": ["a", "b"]}}),
     ("/v1/completions", {"prompt": "a", "max_tokens": 1, "structured_outputs": {"regex": "a", "json": None}}),
     ("/v1/embeddings", {"input": ["a"]}),

@@ -65,9 +65,15 @@ class ChatFormat:
         )
 
     def reader(
-        self, prompt: ChatPrompt, stop: Sequence[str] = (), min_tokens: int = 0, *, constrained: bool = False
+        self,
+        prompt: ChatPrompt,
+        stop: Sequence[str] = (),
+        min_tokens: int = 0,
+        *,
+        constrained: bool = False,
+        shows_stop: bool = False,
     ) -> DialogueReader:
-        """Of one answer. constrained: it keeps to something besides calls. stop, min_tokens: as DialogueReader."""
+        """Of one answer. constrained: it keeps to something besides calls. The others as DialogueReader."""
         strict = prompt.tool_choice.mode is ChoiceMode.AUTO and any(tool.strict for tool in prompt.tools)
         parser = make_parser(
             self.kind,
@@ -77,7 +83,7 @@ class ChatFormat:
             starts_in_reasoning=prompt.thought is Thought.OPEN,
             constrained=constrained or (strict and self.kind is Kind.LLAMA),  # calls come first, as they do then
         )
-        return DialogueReader(self._tokenizer, parser, stop, min_tokens)
+        return DialogueReader(self._tokenizer, parser, stop, min_tokens, shows_stop=shows_stop)
 
     def _thought_after(self, parts: Parts) -> Thought:
         if self.kind is Kind.HARMONY:

@@ -12,18 +12,26 @@ from gristmill.tokenizer.stream import StopStrings, StreamDecoder
 class DialogueReader:
     """One answer. Give it every token, the one that ends it included, then `finish`.
 
-    stop        strings that end the answer's content, and are no part of it. In thoughts and arguments they mean
-                nothing
+    stop        strings that end the answer's content, and are no part of it, unless it shows_stop. In thoughts and
+                arguments they mean nothing
     min_tokens  one that the first so many tokens complete is text
     """
 
-    def __init__(self, tokenizer: Tokenizer, parser: Parser, stop: Iterable[str] = (), min_tokens: int = 0) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        parser: Parser,
+        stop: Iterable[str] = (),
+        min_tokens: int = 0,
+        *,
+        shows_stop: bool = False,
+    ) -> None:
         self._tokenizer = tokenizer
         self._parser = parser
         self._marks = parser.marks
         self._ends = frozenset(tokenizer.eos_ids)
         self._decoder = StreamDecoder(tokenizer, skip_special=False)
-        self._stops = StopStrings(stop)
+        self._stops = StopStrings(stop, shows_stop=shows_stop)
         self._n_left = min_tokens
         self._free = False
 

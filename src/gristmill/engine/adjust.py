@@ -4,6 +4,7 @@ the grammar that it must keep to. It knows no array of the backend."""
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Iterator
 from typing import Protocol
 
 import numpy as np
@@ -31,16 +32,47 @@ class Mask(Protocol):
         ...
 
 
+class AllowedIds:
+    """A mask of the same tokens at each step."""
+
+    def __init__(self, token_ids: Collection[int], vocab_size: int) -> None:
+        bits = np.zeros(-(-vocab_size // 32) * 32, np.uint8)
+        bits[list(token_ids)] = 1
+        self._row = np.packbits(bits, bitorder="little").view("<u4")
+        self._ids = frozenset(token_ids)
+
+    def mask(self, row: NDArray[np.uint32]) -> None:
+        row[:] = self._row
+
+    def advance(self, token_id: int) -> None:
+        if token_id not in self._ids:
+            raise ValueError(f"token {token_id} is none of those allowed")
+
+    def rollback(self, n_tokens: int) -> None:
+        """Nothing changes with the tokens before."""
+
+    def forced(self) -> list[int]:
+        return []
+
+
 class Adjuster:
-    """guide: what structured output allows, or None.
+    """guide: what structured output, or a list of ids, allows; None allows all.
+    bad: sequences of ids that the answer must not have.
 
     Where a sequence has drafts, each is adjusted as if those before it had been chosen already.
     """
 
     def __init__(
-        self, params: SamplingParams, prompt_ids: tuple[int, ...], vocab_size: int, guide: Mask | None
+        self,
+        params: SamplingParams,
+        prompt_ids: tuple[int, ...],
+        vocab_size: int,
+        guide: Mask | None,
+        bad: Collection[tuple[int, ...]] = (),
     ) -> None:
         self._guide = guide
+        self._bad = [([*begin], last) for *begin, last in bad]
+        self._longest = max((len(begin) for begin, _ in self._bad), default=0)
         self._n_words = -(-vocab_size // 32)
         self.masks = list[NDArray[np.uint32]]()  # of the token to come, and of those after each draft
         self._bias = dict(params.logit_bias or {})
@@ -94,6 +126,8 @@ class Adjuster:
         listed = dict(self._bias)
         if sequence.n_output + n_drafts < sequence.params.min_tokens:
             listed |= dict.fromkeys(sequence.stop_ids, -math.inf)
+        if self._bad:
+            listed |= dict.fromkeys(self._ends_of_bad(sequence, n_drafts), -math.inf)
         seen = self._counts
         if n_drafts and self._has_penalties:
             seen = seen.copy()
@@ -105,6 +139,14 @@ class Adjuster:
         counts += [-1] * len(listed)
         bias += listed.values()
 
+    def _ends_of_bad(self, sequence: Sequence, n_drafts: int) -> Iterator[int]:
+        """The ids that would complete a bad sequence after the first n_drafts."""
+        first = max(sequence.n_prompt, len(sequence.tokens) - self._longest)
+        answer = sequence.tokens[first:] + sequence.drafts[:n_drafts]
+        for begin, last in self._bad:
+            if answer[max(0, len(answer) - len(begin)) :] == begin:
+                yield last
+
 
 def _count(counts: dict[int, int], token_ids: list[int]) -> None:
     for token_id in token_ids:
@@ -114,4 +156,5 @@ def _count(counts: dict[int, int], token_ids: list[int]) -> None:
 def needs_adjusting(params: SamplingParams, has_guide: bool) -> bool:
     """Whether a request's logits are ever changed."""
     penalties = (params.repetition_penalty, params.presence_penalty, params.frequency_penalty)
-    return has_guide or bool(params.logit_bias) or params.min_tokens > 0 or penalties != (1, 0, 0)
+    listed = bool(params.logit_bias or params.bad_words) or params.min_tokens > 0
+    return has_guide or listed or penalties != (1, 0, 0)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import count
 from queue import SimpleQueue
 
-from gristmill.engine.adjust import Adjuster, Mask, needs_adjusting
+from gristmill.engine.adjust import Adjuster, AllowedIds, Mask, needs_adjusting
 from gristmill.engine.draft_model import DraftModel
 from gristmill.engine.drafts import PromptLookup
 from gristmill.engine.loop import Loop, Stream
@@ -75,6 +75,7 @@ class Engine:
     draft     a smaller model of the same vocabulary that guesses tokens ahead
     guide_of  makes the guide of a request with structured output; None where the model has no vocabulary, or no token
               of it ends an answer
+    bad_ids   the tokens that a bad word may have; None where the model has no vocabulary
     warming   called with (steps done, steps in all) where the backend needs to be warmed before the first request
     """
 
@@ -88,11 +89,13 @@ class Engine:
         guide_of: Callable[[SamplingParams], Mask] | None = None,
         draft: Decoder | None = None,
         warming: Progress | None = None,
+        bad_ids: Callable[[str], list[tuple[int, ...]]] | None = None,
     ) -> None:
         self.config = decoder.config
         self.settings = settings
         self._eos_ids = frozenset(settings.eos_ids)
         self._guide_of = guide_of
+        self._bad_ids = bad_ids
         runner = Runner(decoder, ops, allocate(ops, decoder.config, kv_plan.n_blocks, kv_type), settings.replay)
         self._pools = [BlockPool(n) for n in kv_plan.n_blocks]
         self._scheduler = Scheduler(
@@ -216,26 +219,33 @@ class Engine:
         return ends.union(params.stop_token_ids) if params.stop_token_ids else ends
 
     def _stream(self, request: Request, sink: Sink) -> Stream:
-        params, guide = request.params, None
+        params = request.params
+        guide: Mask | None = None
         if request.wants is not Wants.TOKENS:
             return Stream(request, sink)
-        if params.logit_bias and max(params.logit_bias) >= self.config.vocab_size:
-            raise ValueError(
-                f"logit_bias: token id {max(params.logit_bias)} is outside the vocabulary of {self.config.vocab_size}"
-            )
-        if params.min_tokens and self._stop_ids(params) >= set(range(self.config.vocab_size)):
-            raise ValueError(
-                "stop_token_ids: are all of the vocabulary, which min_tokens leaves no token to choose from"
-            )
+        vocab_size, allowed = self.config.vocab_size, params.allowed_token_ids
+        for name, ids in (("logit_bias", params.logit_bias), ("allowed_token_ids", allowed)):
+            if ids and max(ids) >= vocab_size:
+                raise ValueError(f"{name}: token id {max(ids)} is outside the vocabulary of {vocab_size}")
+        if params.min_tokens and self._stop_ids(params) >= set(range(vocab_size) if allowed is None else allowed):
+            every = "all of the vocabulary" if allowed is None else "all of allowed_token_ids"
+            raise ValueError(f"stop_token_ids: are {every}, which min_tokens leaves no token to choose from")
         if params.structured_outputs is not None:
             if self._guide_of is None:
                 raise ValueError(
                     "structured_outputs needs a vocabulary and a token of it that ends answers; this model lacks them"
                 )
             guide = self._guide_of(params)
+        elif allowed is not None:
+            guide = AllowedIds(allowed, vocab_size)
+        bad = list[tuple[int, ...]]()
+        if params.bad_words:
+            if self._bad_ids is None:
+                raise ValueError("bad_words need a vocabulary, and this model has none")
+            bad = [ids for word in params.bad_words for ids in self._bad_ids(word)]
         adjuster = None
         if needs_adjusting(params, guide is not None):
-            adjuster = Adjuster(params, request.prompt_ids, self.config.vocab_size, guide)
+            adjuster = Adjuster(params, request.prompt_ids, vocab_size, guide, bad)
         return Stream(request, sink, adjuster, self._lookup())
 
 

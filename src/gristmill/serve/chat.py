@@ -129,9 +129,13 @@ async def start_chat(host: Host, request: ChatRequest) -> ChatCall:
     defaults = host.defaults.thinking if prompt.thinks else host.defaults.unthinking
     params = request.params(defaults, most, n_top, wanted)
     submitted = Request(prompt.ids, params, request.priority, request.cache_salt)
-    readers = [texts.reader(prompt, stops, request.min_tokens, constrained=constrained) for _ in range(request.n)]
+    shows_stop = request.include_stop_str_in_output
+    readers = [
+        texts.reader(prompt, stops, request.min_tokens, constrained=constrained, shows_stop=shows_stop)
+        for _ in range(request.n)
+    ]
     ends = () if request.ignore_eos else texts.tokenizer.eos_ids
-    stop_ids = frozenset(params.stop_token_ids).difference(ends)
+    stop_ids = frozenset(() if shows_stop else params.stop_token_ids).difference(ends)
     turns = [ChatTurn(reader, stop_ids) for reader in readers]
     meter = Meter(host.metrics, request.n)
     try:

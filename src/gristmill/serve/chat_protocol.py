@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, field_validator, model_validator
 
 from gristmill.serve.errors import refuse
-from gristmill.serve.protocol import Count, Label, Sampling, Strict
+from gristmill.serve.protocol import OF_VLLM, Count, Label, Sampling, Strict
 from gristmill.serve.wire import take_neutral
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
@@ -129,13 +129,19 @@ class DetokenizeRequest(Strict):
 
 
 REFUSED: Final[dict[str, tuple[Any, ...]]] = {
+    **OF_VLLM,
+    "add_special_tokens": (False,),
     "audio": (),
+    "chat_template": (),
+    "documents": ([],),
+    "echo": (False,),
     "function_call": ("none",),
     "functions": ([],),
     "modalities": (["text"],),
     "prediction": (),
     "prompt_cache_retention": (),
     "service_tier": ("auto", "default"),
+    "skip_special_tokens": (True,),
     "store": (False,),
     "verbosity": ("medium",),
     "web_search_options": (),

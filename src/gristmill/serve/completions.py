@@ -146,7 +146,7 @@ async def start_completion(host: Host, request: CompletionRequest) -> Completion
         meter.prompt(len(ids))
     usage, created = Usage(sum(len(ids) for _, ids in prompts)), int(time.time())
     echoed = [prompts[i // request.n][0] if request.echo else "" for i in range(len(turns))]
-    places = [Places(texts.tokenizer, text) for text in echoed]
+    places = [Places(texts.tokenizer, text, skip_special=request.skip_special_tokens) for text in echoed]
     reading, name = Reading(answering, turns, usage, meter, request.n), new_id("cmpl-")
     return CompletionCall(host, request, prompts, answering, turns, places, usage, meter, reading, name, created)
 

@@ -13,6 +13,8 @@ MAX_STOPS: Final = 32
 """Each is looked for in all that an answer may still be, on the thread that answers everybody."""
 MAX_STOP_LENGTH: Final = 256
 MAX_BIASES: Final = 1024
+MAX_ALLOWED: Final = 1 << 18
+MAX_BAD_WORDS: Final = 128
 MAX_PROMPTS: Final = 1024
 MAX_INPUTS: Final = 2048
 """Texts of one call for embeddings, as in OpenAI's API."""
@@ -92,6 +94,10 @@ class Sampling(Strict):
     stop_token_ids: Annotated[list[TokenId], Field(max_length=64)] | None = None
     min_tokens: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
     ignore_eos: bool = False
+    include_stop_str_in_output: bool = False
+    skip_special_tokens: bool = True
+    allowed_token_ids: Annotated[list[TokenId], Field(min_length=1, max_length=MAX_ALLOWED)] | None = None
+    bad_words: Annotated[list[Annotated[str, Field(max_length=256)]], Field(max_length=MAX_BAD_WORDS)] = []
     stream: bool = False
     stream_options: StreamOptions | None = None
     structured_outputs: StructuredOutputs | None = None
@@ -198,6 +204,10 @@ class Sampling(Strict):
             min_tokens=self.min_tokens,
             ignore_eos=self.ignore_eos,
             stop_token_ids=tuple(self.stop_token_ids or ()),
+            include_stop_str_in_output=self.include_stop_str_in_output,
+            skip_special_tokens=self.skip_special_tokens,
+            allowed_token_ids=self.allowed_token_ids,
+            bad_words=self.bad_words,
             logprobs=logprobs,
             prompt_logprobs=prompt_logprobs,
             structured_outputs=guided,
@@ -255,7 +265,18 @@ def _is_ids(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(type(item) is int and 0 <= item < 2**31 for item in value)
 
 
-REFUSED_IN_COMPLETIONS: Final[dict[str, tuple[Any, ...]]] = {"suffix": ("",), "best_of": (1,)}
+OF_VLLM: Final[dict[str, tuple[Any, ...]]] = {
+    "best_of": (1,),
+    "length_penalty": (1, 1.0),
+    "return_token_ids": (False,),
+    "return_tokens_as_token_ids": (False,),
+    "spaces_between_special_tokens": (True,),
+    "truncate_prompt_tokens": (),
+    "use_beam_search": (False,),
+}
+"""What vLLM's clients may send that is not there, with the values that ask for nothing."""
+
+REFUSED_IN_COMPLETIONS: Final[dict[str, tuple[Any, ...]]] = {**OF_VLLM, "add_special_tokens": (True,), "suffix": ("",)}
 """Fields of the API that are not there, with the values that ask for nothing."""
 
 REFUSED_IN_EMBEDDINGS: Final[dict[str, tuple[Any, ...]]] = {"dimensions": ()}

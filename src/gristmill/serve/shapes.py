@@ -55,11 +55,11 @@ class Places:
     begun   whether tokens were given
     """
 
-    def __init__(self, tokenizer: Tokenizer, echoed: str) -> None:
+    def __init__(self, tokenizer: Tokenizer, echoed: str, *, skip_special: bool = True) -> None:
         self._tokenizer = tokenizer
         self._echoed = echoed
         self._prompt = StreamDecoder(tokenizer, at_start=True)
-        self._answer = StreamDecoder(tokenizer)
+        self._answer = StreamDecoder(tokenizer, skip_special=skip_special)
         self._at = 0
         self._at_answer = len(echoed)
         self.begun = False

@@ -99,8 +99,10 @@ class Texts:
             return False
         return re.search(".*".join(said), prompt, re.DOTALL) is not None
 
-    def reader(self, prompt: ChatPrompt, stop: Sequence[str], min_tokens: int, *, constrained: bool) -> DialogueReader:
-        return self._format.reader(prompt, stop, min_tokens, constrained=constrained)
+    def reader(
+        self, prompt: ChatPrompt, stop: Sequence[str], min_tokens: int, *, constrained: bool, shows_stop: bool
+    ) -> DialogueReader:
+        return self._format.reader(prompt, stop, min_tokens, constrained=constrained, shows_stop=shows_stop)
 
     def constrain(self, prompt: ChatPrompt, answer: StructuredOutputsParams | None) -> StructuredOutputsParams | None:
         """What the engine has to keep to, so that the answer calls or keeps to `answer`. ApiError where it cannot."""

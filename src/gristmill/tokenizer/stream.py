@@ -45,11 +45,13 @@ class StopStrings:
 
     Where several complete, the one that completes first counts; so the result does not depend on how text is cut.
 
+    shows_stop  the one that completes is text
     stopped_by  the one that has completed
     """
 
-    def __init__(self, stops: Iterable[str]) -> None:
+    def __init__(self, stops: Iterable[str], *, shows_stop: bool = False) -> None:
         self._stops = tuple(stops)
+        self._shows_stop = shows_stop
         if any(not stop for stop in self._stops):
             raise ValueError("stop: an empty string would stop at once; leave it out")
         self._held = ""
@@ -74,7 +76,7 @@ class StopStrings:
         if ends and not free:
             end, start = min(ends)
             self.stopped_by, self._held = held[start:end], ""
-            return held[:start]
+            return held[: end if self._shows_stop else start]
         keep = max(_overlap(held, stop) for stop in self._stops)
         self._held = held[len(held) - keep :]
         return held[: len(held) - keep]
