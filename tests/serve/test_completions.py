@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,31 @@ def test_ids_are_a_prompt(running) -> None:
     long = (ids * 1500)[:1500]  # more than there may be prompts
     assert running.openai.completions.create(model="tiny", prompt=long, **GREEDY).usage.prompt_tokens == 1500
     assert running.openai.embeddings.create(model="tiny", input=long).usage.prompt_tokens == 1500
+
+
+def test_the_usage_so_far_is_in_each_event_where_it_is_wanted(running) -> None:
+    """As guidellm asks for it: vLLM's continuous_usage_stats."""
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    asks = (
+        ("completions", {"prompt": ["ab", "a longer one"], "echo": True, "logprobs": 1}, 2),
+        ("completions", {"prompt": "ab", "n": 2}, 2),
+        ("chat/completions", {"messages": [MESSAGE], "n": 2}, 2),
+    )
+    for path, asked, n in asks:
+        body = {**asked, **GREEDY, "ignore_eos": True, "stream": True, "stream_options": options}
+        with running.http.stream("POST", f"/v1/{path}", json=body) as response:
+            lines = [line[6:] for line in response.iter_lines() if line.startswith("data: {")]
+        *events, last = map(json.loads, lines)
+        for i in range(n):
+            usages = [event["usage"] for event in events if event["choices"][0]["index"] == i]
+            counts = [usage["completion_tokens"] for usage in usages]
+            assert counts == sorted(counts)
+            assert counts[-1] == 12
+            assert all(each["total_tokens"] == each["prompt_tokens"] + each["completion_tokens"] for each in usages)
+            own = len(running.llm.encode(asked["prompt"][i])) if isinstance(asked.get("prompt"), list) else None
+            assert own is None or {usage["prompt_tokens"] for usage in usages} == {own}
+        assert last["choices"] == []
+        assert last["usage"]["completion_tokens"] == 24
 
 
 def test_a_stop_token_has_no_text(running) -> None:

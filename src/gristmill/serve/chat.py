@@ -14,7 +14,7 @@ from gristmill.serve.errors import ApiError, refuse
 from gristmill.serve.host import Host
 from gristmill.serve.metrics import Meter
 from gristmill.serve.service import Answering
-from gristmill.serve.shapes import chat_logprobs, new_id, usage_of
+from gristmill.serve.shapes import RunningUsage, chat_logprobs, new_id, usage_of
 from gristmill.serve.sse import DONE, Chunks, data
 from gristmill.serve.turn import ChatTurn, Reading, Step, Usage, copies
 from gristmill.types import Request, SamplingParams, StructuredOutputsParams
@@ -40,8 +40,11 @@ class ChatCall:
     created: int
     started: bool = False
     chunks: Chunks = field(init=False)
+    running: RunningUsage | None = field(init=False)
 
     def __post_init__(self) -> None:
+        is_wanted = self.request.continuous_usage
+        self.running = RunningUsage([self.usage.n_prompt] * len(self.turns)) if is_wanted else None
         self.chunks = Chunks(self._head("chat.completion.chunk"), self.request.include_usage)
 
     def close(self) -> None:
@@ -73,7 +76,7 @@ class ChatCall:
         return b""  # as in OpenAI's API, whose first event tells clients when the first token came
 
     def more(self, steps: list[Step]) -> bytes:
-        found = [] if self.started else [self.chunks.chunk(_choice(i, _FIRST)) for i in range(len(self.turns))]
+        found = [] if self.started else [self._chunk(_choice(i, _FIRST)) for i in range(len(self.turns))]
         self.started = True
         return b"".join(found + [chunk for step in steps for chunk in self._chunks(step)])
 
@@ -86,11 +89,16 @@ class ChatCall:
         return data(error.body())
 
     def _chunks(self, step: Step) -> list[bytes]:
-        if step.finish is None and self.request.n_top is None and len(step.deltas) == 1:
+        if self.running is not None:
+            self.running.add(step)
+        elif step.finish is None and self.request.n_top is None and len(step.deltas) == 1:
             delta = step.deltas[0]
             if isinstance(delta, ContentDelta):
                 return [self.chunks.text(_CONTENT, step.index, delta.text)]
-        return list(map(self.chunks.chunk, self._choices(step)))
+        return list(map(self._chunk, self._choices(step)))
+
+    def _chunk(self, choice: dict[str, Any]) -> bytes:
+        return self.chunks.chunk(choice, None if self.running is None else self.running.of(choice["index"]))
 
     def _choices(self, step: Step) -> list[dict[str, Any]]:
         n_top, logprobs = self.request.n_top, None

@@ -15,7 +15,7 @@ from gristmill.serve.inbox import TooManyError
 from gristmill.serve.metrics import Meter
 from gristmill.serve.protocol import CompletionRequest
 from gristmill.serve.service import Answering
-from gristmill.serve.shapes import Places, completion_logprobs, new_id, usage_of
+from gristmill.serve.shapes import Places, RunningUsage, completion_logprobs, new_id, usage_of
 from gristmill.serve.sse import DONE, Chunks, data
 from gristmill.serve.turn import Reading, Step, TextTurn, Usage, copies
 from gristmill.types import Request, SamplingParams, Wants
@@ -45,8 +45,11 @@ class CompletionCall:
     name: str
     created: int
     chunks: Chunks = field(init=False)
+    running: RunningUsage | None = field(init=False)
 
     def __post_init__(self) -> None:
+        n_prompt = [len(ids) for _, ids in self.prompts for _ in range(self.request.n)]
+        self.running = RunningUsage(n_prompt) if self.request.continuous_usage else None
         self.chunks = Chunks(self._head(), self.request.include_usage)
 
     def close(self) -> None:
@@ -67,17 +70,22 @@ class CompletionCall:
 
     def begin(self) -> bytes:
         n_echoed = len(self.turns) if self.request.echo else 0
-        return b"".join(self.chunks.chunk(_choice(i, self._echo(i), None, None)) for i in range(n_echoed))
+        return b"".join(self._chunk(_choice(i, self._echo(i), None, None)) for i in range(n_echoed))
 
     def more(self, steps: list[Step]) -> bytes:
         found = list[bytes]()
         for step in steps:
             text, logprobs = self._part(step)
-            if text and logprobs is None and step.finish is None:
+            if self.running is not None:
+                self.running.add(step)
+            if text and logprobs is None and step.finish is None and self.running is None:
                 found.append(self.chunks.text(_TEXT, step.index, text))
             elif text or logprobs or step.finish:
-                found.append(self.chunks.chunk(_choice(step.index, text, logprobs, step.finish)))
+                found.append(self._chunk(_choice(step.index, text, logprobs, step.finish)))
         return b"".join(found)
+
+    def _chunk(self, choice: dict[str, Any]) -> bytes:
+        return self.chunks.chunk(choice, None if self.running is None else self.running.of(choice["index"]))
 
     def end(self) -> bytes:
         if not self.request.include_usage:

@@ -37,7 +37,10 @@ class Strict(BaseModel):
 
 
 class StreamOptions(Strict):
+    """continuous_usage_stats is vLLM's: each event has the usage so far, of its own answer."""
+
     include_usage: bool = False
+    continuous_usage_stats: bool = False
     include_obfuscation: Literal[False] = False
 
 
@@ -147,6 +150,10 @@ class Sampling(Strict):
     @property
     def include_usage(self) -> bool:
         return self.stream_options is not None and self.stream_options.include_usage
+
+    @property
+    def continuous_usage(self) -> bool:
+        return self.include_usage and self.stream_options is not None and self.stream_options.continuous_usage_stats
 
     def guided(self) -> StructuredOutputsParams | None:
         """ValueError for a schema that is none."""

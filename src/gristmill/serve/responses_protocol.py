@@ -35,7 +35,7 @@ class ResponsesStreamOptions(Strict):
 
 
 class ResponsesRequest(Strict):
-    """client_metadata: labels, as Codex sends them."""
+    """client_metadata: labels, as Codex sends them. ignore_eos is vLLM's, for benchmarks."""
 
     model: Annotated[str, Field(max_length=512)] | None = None
     input: str | list[dict[str, Any]]
@@ -45,6 +45,7 @@ class ResponsesRequest(Strict):
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     stream: bool = False
     stream_options: ResponsesStreamOptions | None = None
+    ignore_eos: bool = False
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool = True
@@ -112,6 +113,7 @@ def as_chat(request: ResponsesRequest) -> tuple[ChatRequest, dict[str, str]]:
         "temperature": request.temperature,
         "top_p": request.top_p,
         "stream": request.stream,
+        "ignore_eos": request.ignore_eos,
         "tools": _tools(request.tools) or None,
         "tool_choice": request.tool_choice,
         "parallel_tool_calls": request.parallel_tool_calls,

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Sequence
 from typing import Any
 
-from gristmill.serve.turn import Usage
+from gristmill.serve.turn import Step, Usage
 from gristmill.tokenizer.interface import Tokenizer
 from gristmill.tokenizer.stream import StreamDecoder
 from gristmill.types import TokenEvent
@@ -25,6 +25,24 @@ def usage_of(usage: Usage, n_reasoning: int = 0) -> dict[str, Any]:
         "prompt_tokens_details": {"cached_tokens": usage.n_cached},
         "completion_tokens_details": {"reasoning_tokens": n_reasoning},
     }
+
+
+class RunningUsage:
+    """The usage of each answer so far, for the events of a call that wants it there.
+
+    n_prompt  tokens of each answer's prompt
+    """
+
+    def __init__(self, n_prompt: Sequence[int]) -> None:
+        self._usages = [Usage(n) for n in n_prompt]
+
+    def add(self, step: Step) -> None:
+        self._usages[step.index].n_output += len(step.events)
+        if step.events:
+            self._usages[step.index].n_cached = step.events[0].n_cached
+
+    def of(self, index: int) -> dict[str, Any]:
+        return usage_of(self._usages[index])
 
 
 def text_of(tokenizer: Tokenizer, token_id: int) -> str:

@@ -48,8 +48,10 @@ class Chunks:
         self._before = b"data: " + dumps(head)[:-1] + b',"choices":['
         self._after = b'],"usage":null}\n\n' if usage else b"]}\n\n"
 
-    def chunk(self, choice: dict[str, Any]) -> bytes:
-        return self._before + dumps(choice) + self._after
+    def chunk(self, choice: dict[str, Any], usage: dict[str, Any] | None = None) -> bytes:
+        """usage: what there is to say of it already."""
+        after = self._after if usage is None else b'],"usage":' + dumps(usage) + b"}\n\n"
+        return self._before + dumps(choice) + after
 
     def text(self, choice: bytes, index: int, text: str) -> bytes:
         """The same of a choice that is written but for its index (%d) and its text (%s), as nearly all are."""
