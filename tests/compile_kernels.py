@@ -70,9 +70,14 @@ def between() -> None:
     batch = Batch(INTS, INTS, (INTS,), INTS[:5], INTS[:4], (INTS[:256].reshape(4, 64),), *[None] * 13)
     attention(q, layer, batch, batch.block_tables[0], 128, norm, torch.bfloat16)
     for head_dim, n_heads in ((128, 16), (256, 8)):
-        layer = kv_layer(10, 8, head_dim, torch.float16, floats.device)
-        q = torch.zeros(600, n_heads * head_dim, dtype=torch.float16)
-        attention(q, layer, batch, batch.block_tables[0], 0, None, torch.bfloat16)
+        attend(torch.float16, head_dim, n_heads)
+
+
+def attend(kv_type: torch.dtype, head_dim: int, n_heads: int) -> None:
+    batch = Batch(INTS, INTS, (INTS,), INTS[:5], INTS[:4], (INTS[:256].reshape(4, 64),), *[None] * 13)
+    layer = kv_layer(10, 8, head_dim, kv_type, INTS.device)
+    q = torch.zeros(600, n_heads * head_dim, dtype=kv_type)
+    attention(q, layer, batch, batch.block_tables[0], 0, None, torch.bfloat16)
 
 
 def choices() -> None:
@@ -90,4 +95,7 @@ with compiling(int(sys.argv[1])) as compiled:
     matrices()
     between()
     choices()
+    if int(sys.argv[1]) != 90:  # what spills there is another matter
+        for shape in ((64, 16), (128, 16), (192, 8), (256, 8)):
+            attend(torch.float32, *shape)
 print(json.dumps([asdict(kernel) for kernel in compiled], default=sorted))

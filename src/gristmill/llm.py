@@ -108,7 +108,7 @@ class LLM:
     progress       called with (bytes loaded, bytes in all)
     warming        called with (steps done, steps in all) where kernels are compiled before the first request, on a card
     Raises FileNotFoundError, and ModelFormatError, HubError (of a model that was not pulled) or another ValueError
-    that names what is wrong.
+    that names what is wrong; MemoryError where a card has no room for the weights or the cache.
     """
 
     def __init__(
@@ -162,7 +162,9 @@ class LLM:
         sizes = (context, max_sequences, ops.step_tokens)
         on_card = device == "cuda"
         budget = kv_budget if kv_budget is not None else spare_memory(n_bytes)
-        if not on_card:  # before the weights take their time
+        if on_card:  # before the weights take their time
+            check_room_on_card(ops, n_bytes)
+        else:
             kv_plan = plan(ops, config, kv_type, *sizes, budget, draft_config)
         with ThreadPoolExecutor(1) as beside:
             reading = beside.submit(ModelText, checkpoint, tokenizer, chat_template)
@@ -616,8 +618,18 @@ def pick_backend(
     return CudaOps(gpu_memory_fraction, threads)
 
 
+def check_room_on_card(ops: Ops, n_bytes: int) -> None:
+    """MemoryError for weights of so many bytes, or more once they are laid out, where the card has less."""
+    room = spare_on_card(ops)
+    if n_bytes > room:
+        raise MemoryError(
+            f"the weights take {n_bytes / 2**30:.1f} GiB, and {room / 2**30:.1f} GiB of the card's memory may be taken:"
+            " choose a smaller or quantized model, quantize, gpu_memory_fraction or device cpu"
+        )
+
+
 def spare_on_card(ops: Ops) -> int:
-    """Bytes that keys and values may take there, once the weights are loaded."""
+    """Bytes that may be taken there now; once the weights are loaded, by keys and values."""
     from gristmill.ops.cuda import CudaOps
 
     assert isinstance(ops, CudaOps)

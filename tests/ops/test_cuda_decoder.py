@@ -9,6 +9,7 @@ import subprocess
 import sys
 from copy import deepcopy
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -273,6 +274,35 @@ def test_a_card_that_is_not_there() -> None:
     environment = os.environ | {"TRITON_INTERPRET": "0"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
     assert "ValueError: device is 'cuda', and torch finds no CUDA card here: use device cpu" in done.stderr
+
+
+def test_a_card_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    card = SimpleNamespace(name="Tesla T4", major=7, minor=5, total_memory=16 << 30)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: card)
+    with pytest.raises(ValueError, match=r"Tesla T4 has compute capability 7\.5: kernels need 8\.0"):
+        CudaOps(device=torch.device("cuda"))
+
+
+@pytest.mark.parametrize(
+    ("taking", "what"), [("matrix_of", "the weights"), ("kv.kv_layer", "the key-value cache"), (None, "the weights")]
+)
+def test_a_card_that_is_too_small(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taking: str | None, what: str
+) -> None:
+    def take(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate ...")
+
+    if taking is None:
+        monkeypatch.setattr(CudaOps, "spare_memory", lambda _: 1000)
+        said = "the weights take 0.0 GiB, and 0.0 GiB of the card's memory may be taken: choose a smaller"
+    else:
+        monkeypatch.setattr(f"gristmill.ops.cuda.{taking}", take)
+        said = f"the card has no room for {what}: 1.0 of its 12.0 GiB are free. Take a smaller"
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1 << 30, 12 << 30))
+    result = CliRunner().invoke(main, ["generate", "-m", str(small_model.write(tmp_path)), "--device", "cuda"])
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"Error: {said}")
+    assert result.stderr.count("\n") == 1
 
 
 @rounds_alike

@@ -7,7 +7,8 @@ is float32.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,7 @@ F32 = NDArray[np.float32]
 KV_TYPES = {"f16": torch.float16, "f32": torch.float32}
 _RESERVED = 2 << 20  # bytes for each token of a step: activations, logits if all are asked for, recorded steps
 _ROOMY = 30 << 30  # bytes of a card that can spare that for steps of 2,048 tokens
+_LEAST_CAPABILITY = (8, 0)  # of cards that multiply bfloat16
 
 
 class CudaOps:
@@ -55,7 +57,8 @@ class CudaOps:
     dtype            of what matrices multiply; None: float32 under the interpreter or where all matrices are that,
                      otherwise bfloat16
     device           where memory lies; None: on the card, under the interpreter on the processor
-    Raises ValueError where there is no card.
+    Raises ValueError where there is no card, or one that is too old. Whatever takes memory raises MemoryError where the
+    card has too little.
     """
 
     name = "cuda"
@@ -79,7 +82,15 @@ class CudaOps:
         self._memory_fraction = memory_fraction
         self._device = device or torch.device("cpu" if INTERPRETED else "cuda")
         self._on_card = self._device.type == "cuda"
-        roomy = self._on_card and torch.cuda.get_device_properties(self._device).total_memory > _ROOMY
+        roomy = False
+        if self._on_card:
+            card = torch.cuda.get_device_properties(self._device)
+            if (card.major, card.minor) < _LEAST_CAPABILITY:
+                raise ValueError(
+                    f"device is 'cuda', and {card.name} has compute capability {card.major}.{card.minor}: kernels need"
+                    " 8.0 and more, as cards have since 2020 (A100, RTX 30); use device cpu"
+                )
+            roomy = card.total_memory > _ROOMY
         self.step_tokens = self.prompt_tokens = 2048 if roomy else STEP_TOKENS
         self._dtype = dtype or torch.float32
         self._follows_weights = dtype is None and not INTERPRETED
@@ -91,9 +102,10 @@ class CudaOps:
     # services
 
     def put(self, weights: Sequence[Weight], bias: F32 | None = None) -> Matrix:
-        if self._staging is None and self._on_card:
-            self._staging = Staging(self._device)
-        matrix = matrix_of(weights, bias, self._staging or copied, self._quantizer)
+        with self._room_for("the weights"):
+            if self._staging is None and self._on_card:
+                self._staging = Staging(self._device)
+            matrix = matrix_of(weights, bias, self._staging or copied, self._quantizer)
         if self._follows_weights and matrix.codes.dtype != torch.float32:
             self._dtype = torch.bfloat16
         return matrix
@@ -130,7 +142,8 @@ class CudaOps:
     def kv_layers(self, n_layers: int, n_blocks: int, n_kv_heads: int, head_dim: int, kv_type: str) -> list[kv.KvLayer]:
         """ValueError for a type that attention does not read here."""
         dtype = _kv_dtype(kv_type)
-        return [kv.kv_layer(n_blocks, n_kv_heads, head_dim, dtype, self._device) for _ in range(n_layers)]
+        with self._room_for("the key-value cache"):
+            return [kv.kv_layer(n_blocks, n_kv_heads, head_dim, dtype, self._device) for _ in range(n_layers)]
 
     def kv_block_bytes(self, n_kv_heads: int, head_dim: int, kv_type: str) -> int:
         """ValueError for a type that attention does not read here."""
@@ -145,10 +158,22 @@ class CudaOps:
         return max(0, int(total * self._memory_fraction) - (total - free) - _RESERVED * self.step_tokens)
 
     def capture(self, step: Callable[[], Arrays]) -> tuple[Arrays, Callable[[], None]]:
-        return self._recorder.capture(step)
+        with self._room_for("a step"):
+            return self._recorder.capture(step)
 
     def continuation(self, batch: Batch, ids: Tensor, again: Callable[[], None]) -> Continuation:
         return Continuation(batch, ids, again)
+
+    @contextmanager
+    def _room_for(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except torch.OutOfMemoryError:
+            free, total = (n / 2**30 for n in torch.cuda.mem_get_info())
+            raise MemoryError(
+                f"the card has no room for {what}: {free:.1f} of its {total:.1f} GiB are free. Take a smaller or"
+                " quantized model, a smaller context or kv_budget, or device cpu; or end what else is on the card"
+            ) from None
 
     # operations
 

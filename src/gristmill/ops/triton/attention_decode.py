@@ -37,8 +37,10 @@ def attend(
     n_slots = min(most, len(q) - n_sequences + 1)  # every sequence has a token
     most_splits = 32 if n_kv_heads >= 8 else 64
     block_d = tile(head_dim, 16)
-    narrow = k.element_size() == 2 and block_d <= 128
-    keys = 128 if narrow and is_roomy() else 64 if narrow else 32  # as far as shared memory holds them
+    wide = k.element_size() == 4
+    narrow = not wide and block_d <= 128
+    small = 16 if wide and block_d > 128 else 32
+    keys = 128 if narrow and is_roomy() else 64 if narrow else small  # as far as shared memory holds them
     farthest = block_tables.shape[1] * 16
     if window:
         farthest = min(farthest, window + most + _SPLIT)

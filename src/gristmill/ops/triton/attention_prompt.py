@@ -25,8 +25,11 @@ def attend(
     block_d = tile(head_dim, 16)
     wide = k.element_size() == 4
     narrow = not wide and block_d <= 128
-    rows = max(32 if wide else 128 if narrow else 64, tile(n_heads // n_kv_heads))
-    keys = 128 if narrow and is_roomy() else 64 if narrow else 32  # as far as registers and shared memory hold them
+    if narrow:  # as far as registers and shared memory hold them
+        rows, keys = 128, 128 if is_roomy() else 64
+    else:
+        rows, keys = (64, 32) if not wide else (32, 32) if block_d <= 128 else (16, 16)
+    rows = max(rows, tile(n_heads // n_kv_heads))
     n_tiles = cdiv(len(q), rows // (n_heads // n_kv_heads)) + len(seq_lens)  # at most one of a sequence is not full
     _attend[(n_tiles, n_kv_heads)](
         q, k, v, query_start, seq_lens, block_tables, sinks, y, len(seq_lens), n_tiles, block_tables.shape[1],

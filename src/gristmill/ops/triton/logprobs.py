@@ -101,7 +101,8 @@ def _find_top(
         ids, x = read(i, end, list_ptr, logits_ptr, listed)
         keys = key_of(x, ids)
         wanted = (i < end) & (keys >= last)
-        tl.store(keys_ptr + n + tl.cumsum(wanted.to(tl.int32), axis=0) - 1, keys, mask=wanted)
+        place = n + tl.cumsum(wanted.to(tl.int32), axis=0) - 1
+        tl.store(keys_ptr + place, keys, mask=wanted & (place < block))  # of a row of NaN all are wanted
         n += tl.sum(wanted.to(tl.int32))
     tl.debug_barrier()  # keys were stored by other threads
     k = tl.arange(0, block)
