@@ -351,6 +351,21 @@ def test_quantized_tensors_are_not_made_larger(
     assert set(types_of(run(source, tmp_path / "c.gguf", "f16")).values()) == {"F16", "F32"}
 
 
+def test_rows_that_are_no_whole_blocks_are_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that has hardly anything of the type that was asked for is not called that."""
+    for dim, hidden, n_float16, called in ((24, 48, 15, None), (256, 80, 2, 2)):
+        monkeypatch.setattr(small_model, "DIM", dim)
+        monkeypatch.setattr(small_model, "HIDDEN", hidden)
+        model = small_model.write_model(tmp_path / f"{dim}.bin")
+        caplog.clear()
+        out = run(model, tmp_path / f"{dim}.gguf", "q4_0")
+        assert "tensors become f16, as their rows are no multiple of the 32 numbers of a block of q4_0" in caplog.text
+        assert list(types_of(out).values()).count("F16") == n_float16
+        assert open_checkpoint(out).metadata.get("general.file_type") == called
+
+
 def test_a_second_rounding_is_told(checkpoint: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     oracle = checkpoint("qwen3-wide", partial(save, "qwen3-wide"))
     source = run(oracle.path, tmp_path / "a.gguf", "q8_0")

@@ -100,6 +100,8 @@ def test_a_file_s_type_is_called_as_llama_cpp_calls_it(
     label: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = {"f32": "ALL_F32", "mxfp4": "MOSTLY_MXFP4_MOE"}
+    monkeypatch.setattr(small_model, "DIM", 256)
+    monkeypatch.setattr(small_model, "HIDDEN", 256)
     out = run(small_model.write_model(tmp_path / "my.model.bin"), tmp_path / "out.gguf", label)
     reader = gguf.GGUFReader(out)
     keys = {key: field.contents() for key, field in reader.fields.items()}

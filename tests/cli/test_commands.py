@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,11 @@ from gristmill.cli import options
 from gristmill.cli.inspect import _bytes, _count, _plain, _safe
 from gristmill.cli.main import main
 from gristmill.cli.streams import one_line
+from gristmill.convert import convert
 from gristmill.formats.open import open_checkpoint
 from gristmill.formats.qtypes import quantize_type
-from gristmill.formats.write_gguf import write_gguf
+from gristmill.formats.write_gguf import NewTensor, write_gguf
+from gristmill.formats.write_gguf_raw import raw_values
 from gristmill.models.build import build
 from gristmill.ops.cpu import CpuOps
 
@@ -443,6 +446,31 @@ def test_inspect_shows_tensors_and_memory(model: str) -> None:
     short = run("inspect", model, "--no-tensors").stdout
     assert "layers.1" not in short
     assert "together" in short
+
+
+def test_inspect_says_why_a_model_cannot_be_run(tmp_path: Path) -> None:
+    """And shows what the file holds all the same: an architecture that is not there, a tensor too many, one missing."""
+    path = small_model.write(tmp_path)
+    assert json.loads(run("inspect", str(path), "--json").stdout)["problem"] is None
+    source = open_checkpoint(path)
+    convert(source, tmp_path / "model.gguf", n_threads=1)
+    keys, whole = raw_values(tmp_path / "model.gguf"), open_checkpoint(tmp_path / "model.gguf")
+    weights = [whole.get(name) for name in whole.names()]
+    tensors = [NewTensor(w.name, w.qtype, w.shape, partial(iter, [w.data])) for w in weights]
+    odd = tensors[-1]._replace(name="blk.0.odd.weight")
+    for changed, kept, problem in (
+        ({"general.architecture": "gemma9"}, tensors, "'general.architecture': is 'gemma9'"),
+        ({}, [*tensors, odd], "holds 1 tensors that llama does not have, among them 'blk.0.odd.weight'"),
+        ({}, tensors[:-1], "is missing"),
+    ):
+        write_gguf(tmp_path / "odd.gguf", {**keys, **changed}, kept)
+        report = json.loads(run("inspect", str(tmp_path / "odd.gguf"), "--json").stdout)
+        assert problem in report["problem"]
+        assert len(report["tensors"]) == len(kept)
+        assert "memory" not in report
+        text = run("inspect", str(tmp_path / "odd.gguf")).stdout
+        assert f"cannot be run: {report['problem']}" in text
+        assert kept[0].name in text
 
 
 def test_inspect_knows_that_windows_need_no_whole_context(tmp_path: Path) -> None:

@@ -135,6 +135,16 @@ FORMATS = {
 TENSORS = [(label, name) for label, (_, shapes, _) in FORMATS.items() for name in shapes]
 
 
+def test_a_number_for_each_layer_is_one_where_all_are_alike(tmp_path: Path) -> None:
+    """As some converters write them; a layer of its own shape is nothing that is computed."""
+    keys = {**GGUF_KEYS, "attention.head_count_kv": [KV], "feed_forward_length": [FF]}
+    load(write_gguf(tmp_path, LLAMA_GGUF, keys))
+    for name in ("feed_forward_length", "attention.head_count", "attention.head_count_kv"):
+        path = write_gguf(tmp_path, LLAMA_GGUF, {**keys, "block_count": 2, name: [KV, FF]})
+        with pytest.raises(ModelFormatError, match=rf"llama\.{name}'.*it differs from layer to layer"):
+            load(path)
+
+
 def load(path: Path) -> None:
     build(open_checkpoint(path), ReferenceOps())
 

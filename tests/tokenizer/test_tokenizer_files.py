@@ -272,7 +272,7 @@ BROKEN_GGUF: list[tuple[str, Any, str]] = [
     ("merges", [""], "merge 0 is not two tokens"),
     ("merges", ["a q"], "merge 0 joins or makes"),
     ("merges", [b"\xff a"], "merge 0 joins or makes"),
-    ("bos_token_id", 9, "bos_token_id is 9, but the vocabulary has 9 tokens"),
+    ("bos_token_id", 9, "bos_token_id is 9, but the vocabulary has 9 tokens: mend the file"),
     ("bos_token_id", -1, "bos_token_id is -1"),
     ("bos_token_id", "1", "bos_token_id is '1'"),
     ("eos_token_id", 2**32, "eos_token_id is 4294967296"),

@@ -14,15 +14,14 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from gristmill.cli import options
-from gristmill.cli.streams import write_json
-from gristmill.formats.checkpoint import Checkpoint
+from gristmill.cli.streams import one_line, write_json
+from gristmill.formats.checkpoint import Checkpoint, ModelFormatError
 from gristmill.formats.open import open_checkpoint
 from gristmill.formats.qtypes import QType, quantize_type
 from gristmill.hub.store import locate
 from gristmill.kv.cache import plan
 from gristmill.llm import pick_context
-from gristmill.models.build import bytes_as_loaded, scale_bytes, stored_bytes
-from gristmill.models.hyperparameters import read_config
+from gristmill.models.build import bytes_as_loaded, check, scale_bytes, stored_bytes
 from gristmill.ops.cpu import N_EXACT, CpuOps
 from gristmill.types import ModelConfig
 
@@ -75,7 +74,7 @@ def inspect(
 def describe(
     checkpoint: Checkpoint, context: int | None, slots: int, kv_type: str, target: QType | None
 ) -> dict[str, Any]:
-    """What a model is and needs, as `--json` prints it."""
+    """What a model is and needs, as `--json` prints it. problem: why it cannot be run; None where it can."""
     rows, bytes_by_type, n_parameters = [], Counter[str](), 0
     for name in checkpoint.names():
         weight = checkpoint.get(name)
@@ -91,8 +90,14 @@ def describe(
         "metadata": {key: _plain(value) for key, value in checkpoint.metadata.items()},
         "tensors": rows,
     }
-    if rows:
-        config = read_config(checkpoint)
+    if not rows:
+        return report
+    try:
+        config = check(checkpoint)
+    except ModelFormatError as error:
+        report["problem"] = one_line(error)
+    else:
+        report["problem"] = None
         report["config"] = _config(config)
         loaded = bytes_as_loaded(checkpoint, config, target, N_EXACT)
         report["memory"] = _memory(config, sum(loaded.values()), pick_context(config, context), slots, kv_type)
@@ -142,6 +147,8 @@ def _print(report: dict[str, Any], with_tensors: bool) -> None:
         for row in report["tensors"]:
             table.add_row(_safe(row["name"]), row["type"], " x ".join(map(str, row["shape"])), _bytes(row["bytes"]))
         console.print(table)
+    if report.get("problem") is not None:
+        console.print(f"\ncannot be run: {report['problem']}")
     if "memory" in report:
         m = report["memory"]
         by_type = ", ".join(f"{label} {_bytes(n)}" for label, n in m["bytes_by_type"].items())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from gristmill.formats.checkpoint import Weight, bad_file
 from gristmill.formats.qtypes import QType
 from gristmill.formats.write_gguf import write_gguf
 from gristmill.formats.write_gguf_raw import raw_values, without_split
-from gristmill.formats.write_types import Mixture
+from gristmill.formats.write_types import Mixture, is_always_float32
 from gristmill.models import rope as angles
 from gristmill.models.families import names_in
 from gristmill.models.hyperparameters import GPT_OSS_LIMIT
@@ -158,11 +159,20 @@ def _tell_of_biases(path: Path, arch: str, parts: list[Part]) -> None:
 
 
 def _tell_of_types(path: Path, parts: list[Part], types: dict[str, QType], mixture: Mixture) -> bool:
-    """Numbers that are rounded a second time are worse than those of a file made from the original, and what has fewer
-    bits than were asked for stays as it is. False where some does."""
+    """Numbers that are rounded a second time are worse than those of a file made from the original, what has fewer bits
+    than were asked for stays as it is, and rows have to be whole blocks. False where some tensor stays, or most of the
+    model is another type for its rows."""
     again: Counter[tuple[str, str]] = Counter()
     stays: Counter[tuple[str, str]] = Counter()
+    fitted: Counter[tuple[str, str, int]] = Counter()
+    n_fitted, n_matrices = 0, 0
     for part in parts:
+        if mixture.label is not None and not is_always_float32(part.name, part.shape):
+            wish, fitting = mixture.asked(part.name), mixture.wanted(part.name, part.shape[-1])
+            n_matrices += math.prod(part.shape)
+            if types[part.name] is fitting and fitting is not wish:
+                fitted[wish.label, fitting.label, wish.block_size] += 1
+                n_fitted += math.prod(part.shape)
         target = types[part.name]
         stored = QType.MXFP4 if part.qtype is QType.MXFP4_SPLIT else part.qtype
         if stored.is_float or target.is_float:
@@ -181,4 +191,13 @@ def _tell_of_types(path: Path, parts: list[Part], types: dict[str, QType], mixtu
         )
     for (kept, asked), n in stays.items():
         logger.warning("%s: %d tensors stay %s, as %s would take more room and hold no more", path.name, n, kept, asked)
-    return not stays
+    for (asked, label, block), n in fitted.items():
+        logger.warning(
+            "%s: %d tensors become %s, as their rows are no multiple of the %d numbers of a block of %s",
+            path.name,
+            n,
+            label,
+            block,
+            asked,
+        )
+    return not stays and 2 * n_fitted <= n_matrices

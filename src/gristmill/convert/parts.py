@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gristmill.formats.checkpoint import Checkpoint, Weight, bad_file
+from gristmill.formats.checkpoint import Checkpoint, Weight
 from gristmill.formats.qtypes import QType
 from gristmill.models.families import Names, Projection, Tensors
 from gristmill.types import ModelConfig
@@ -42,9 +42,7 @@ def list_parts(checkpoint: Checkpoint, config: ModelConfig, names: Names) -> lis
     parts.append(_part(names.norm, norm, lambda: {names.norm: norm}))
     if not config.tied_head:
         parts.append(_part(names.head, (described.head().weight,), lambda: {names.head: (tensors.head().weight,)}))
-    if unused := described.unused():
-        problem = f"holds {len(unused)} tensors that {config.arch} does not have, among them {unused[0]!r}"
-        raise bad_file(checkpoint.path, "tensors", problem, "the configuration may name the wrong architecture")
+    described.check_unused()
     return parts
 
 

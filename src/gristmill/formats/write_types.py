@@ -56,9 +56,10 @@ class Mixture:
 
     def wanted(self, name: str, cols: int) -> QType:
         """What a float matrix of that name becomes. Where label is not None."""
-        return _fitting(self._wanted(name), cols)
+        return _fitting(self.asked(name), cols)
 
-    def _wanted(self, name: str) -> QType:
+    def asked(self, name: str) -> QType:
+        """The same whatever the length of its rows."""
         assert self.label is not None
         base = _BASE[self.label]
         if base.is_float or base is QType.Q8_0:

@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from gristmill.formats.checkpoint import Checkpoint, Weight, bad_file
+from gristmill.formats.checkpoint import Checkpoint, Weight
 from gristmill.formats.dequantize import dequantize
 from gristmill.formats.qtypes import QType
 from gristmill.models.decoder import Decoder, Layer
@@ -30,11 +30,10 @@ def build(checkpoint: Checkpoint, ops: Ops, progress: Progress | None = None, qu
 
     quantize: a type of `quantize_type` for the dense matrices that are floats: projections of attention and of a
     feed-forward network without experts, and the head. The embedding stays as it is stored unless it is the head too.
-    ModelFormatError when a tensor is missing, has another shape than the configuration says, or is not expected at all.
+    ModelFormatError, before the long work: see `check`.
     """
-    said = read_config(checkpoint)
-    config = with_head(checkpoint, said)
-    if config.tied_head and not said.tied_head:
+    config = check(checkpoint)
+    if config.tied_head and not read_config(checkpoint).tied_head:
         logger.warning(NO_HEAD, checkpoint.path.name)
     tensors = Tensors(checkpoint, config)
     loader = _Loader(checkpoint, ops, progress, quantize)
@@ -44,12 +43,26 @@ def build(checkpoint: Checkpoint, ops: Ops, progress: Progress | None = None, qu
     embed = next(linears)
     layers = tuple(_with_matrices(layer, config, linears) for layer in unfinished)
     head = embed if config.tied_head else next(linears)
-    if unused := tensors.unused():
-        problem = f"holds {len(unused)} tensors that {config.arch} does not have, among them {unused[0]!r}"
-        raise bad_file(checkpoint.path, "tensors", problem, "the configuration may name the wrong architecture")
     ops.finish_put()
     loader.report()
     return Decoder(config, embed, layers, norm, head)
+
+
+def check(checkpoint: Checkpoint) -> ModelConfig:
+    """The configuration of a model that can be built. Reads its vectors and no matrix.
+
+    ModelFormatError when a tensor is missing, has another shape than the configuration says, or is not expected at all.
+    """
+    config = with_head(checkpoint, read_config(checkpoint))
+    tensors = Tensors(checkpoint, config, copies=False)
+    tensors.norm()
+    for vector in (tensors.attn_norm, tensors.q_norm, tensors.k_norm, tensors.sinks, tensors.ffn_norm):
+        for i in range(config.n_layers):
+            vector(i)
+    for _ in _stacks(tensors, config):
+        pass
+    tensors.check_unused()
+    return config
 
 
 def _stacks(tensors: Tensors, config: ModelConfig) -> Iterator[tuple[list[Projection], bool]]:
@@ -61,7 +74,8 @@ def _stacks(tensors: Tensors, config: ModelConfig) -> Iterator[tuple[list[Projec
         yield tensors.qkv(i), True
         yield [tensors.o(i)], True
         if config.moe is not None:
-            yield [_exact(tensors.router(i))], False
+            router = tensors.router(i)
+            yield [_exact(router) if tensors.copies else router], False
         yield tensors.gate_up(i), dense
         yield [tensors.down(i)], dense
     if not config.tied_head:

@@ -238,16 +238,20 @@ class Tensors:
     """
 
     def __init__(self, checkpoint: Checkpoint, config: ModelConfig, copies: bool = True) -> None:
+        self.copies = copies
         self._checkpoint = checkpoint
-        self._copies = copies
         self._config = config
         self._names = _stored_names(checkpoint, config)
         self._there = set(checkpoint.names())
         self._used: set[str] = set()
 
-    def unused(self) -> list[str]:
-        """Tensors that no role asked for: a sign that the model is not what its configuration says."""
-        return sorted(name for name in self._there - self._used if not is_idle(name, self._config.tied_head))
+    def check_unused(self) -> None:
+        """ModelFormatError where no role asked for some: the model is not what its configuration says."""
+        unused = sorted(name for name in self._there - self._used if not is_idle(name, self._config.tied_head))
+        if unused:
+            problem = f"holds {len(unused)} tensors that {self._config.arch} does not have, among them {unused[0]!r}"
+            remedy = "the configuration may name the wrong architecture"
+            raise bad_file(self._checkpoint.path, "tensors", problem, remedy)
 
     def vector(self, name: str, n: int, layer: int = 0) -> NDArray[np.float32]:
         """float32 [n], a copy."""
@@ -344,7 +348,7 @@ class Tensors:
             if _kind(weight) != _kind(first):
                 problem = f"is {_kind(weight)}, that of another expert {_kind(first)}"
                 raise bad_file(self._checkpoint.path, f"tensor {weight.name!r}", problem, "save all in one type")
-        if not self._copies:
+        if not self.copies:
             return replace(first, name=name, data=_NO_DATA, shape=(len(weights), rows, cols), scales=None)
         scales = None if first.scales is None else np.stack([w.scales for w in weights if w.scales is not None])
         data = np.empty(len(weights) * first.data.nbytes, np.uint8)
@@ -356,7 +360,7 @@ class Tensors:
     def _transposed(self, weight: Weight) -> Weight:
         """[E, cols, rows] of plain floats as [E, rows, cols], copied."""
         n, cols, rows = weight.shape
-        if not self._copies:
+        if not self.copies:
             return replace(weight, data=_NO_DATA, shape=(n, rows, cols))
         values = weight.data.reshape(n, cols, rows, weight.qtype.block_bytes)
         data = np.ascontiguousarray(values.transpose(0, 2, 1, 3)).reshape(-1)

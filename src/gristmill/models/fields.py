@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from gristmill.formats.checkpoint import ModelFormatError, bad_file, shown
 
 LIMIT_WIDTH = 1 << 20
@@ -38,6 +40,9 @@ class Fields:
         value = self.raw(name)
         if value is None and default is not None:
             return default
+        if isinstance(value, np.ndarray):
+            problem = f"is {shown(value)}: it differs from layer to layer, and gristmill computes layers that are alike"
+            raise self.error(name, problem, "use another model")
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
             raise self.error(name, f"is {shown(value)}, must be an integer from {low} to {high}")
         return value

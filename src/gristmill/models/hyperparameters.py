@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
 
 from gristmill.formats.checkpoint import Checkpoint, bad_file, shown
 from gristmill.models.fields import LIMIT_CONTEXT, LIMIT_COUNT, LIMIT_LAYERS, LIMIT_VOCAB, LIMIT_WIDTH, Fields
@@ -176,7 +178,7 @@ def _gguf(checkpoint: Checkpoint) -> ModelConfig:
     if not isinstance(arch, str) or arch not in _GGUF_ARCHS:
         problem = f"is {shown(arch)}, gristmill runs {', '.join(_GGUF_ARCHS)}"
         raise bad_file(checkpoint.path, "key 'general.architecture'", problem, "use one of these")
-    f = Fields(checkpoint.path, checkpoint.metadata, f"{arch}.")
+    f = Fields(checkpoint.path, {key: _alike(value) for key, value in checkpoint.metadata.items()}, f"{arch}.")
     names = set(checkpoint.names())
     if "token_embd.weight" not in names:
         raise bad_file(
@@ -215,6 +217,12 @@ def _gguf(checkpoint: Checkpoint) -> ModelConfig:
         swiglu_limit=GPT_OSS_LIMIT if gpt_oss else 0.0,
         moe=moe,
     )
+
+
+def _alike(value: Any) -> Any:
+    """A number for each layer as one number, where all are the same; anything else as it is."""
+    is_alike = isinstance(value, np.ndarray) and value.size > 0 and (value == value[0]).all()
+    return value[0].item() if is_alike else value
 
 
 # ---- llama2.c and OpenAI's own layout --------------------------------------------------------------------------------

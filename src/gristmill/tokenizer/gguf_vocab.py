@@ -135,7 +135,8 @@ class _Fields:
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < n_ids:
-            raise self.fail(field, f"is {value!r:.80}, but the vocabulary has {n_ids} tokens")
+            problem = f"is {value!r:.80}, but the vocabulary has {n_ids} tokens"
+            raise self.fail(field, f"{problem}: mend the file (gguf-set-metadata), or give --tokenizer FILE")
         return value
 
     def sound_id(self, field: str, n_ids: int) -> int | None:
