@@ -198,6 +198,9 @@ def main() -> None:
     job = Job(args.model, args.llama_bin, tuple(shlex.split(args.gristmill)), *sizes)
     known = parts(job)
     names = chosen(parser, args.parts, list(known))
+    for program in ("llama-bench", "llama-batched-bench", "llama-completion"):
+        if not (args.llama_bin / program).exists():
+            parser.error(f"{args.llama_bin} has no {program}: cmake --build llama.cpp/build --target {program}")
     try:
         warm(job)
         rows = compare([part for name in names for part in known[name]], args.rounds)

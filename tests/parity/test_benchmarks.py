@@ -105,6 +105,7 @@ def test_comparison_of_chosen_parts(programs: Path) -> None:
     for args, problem in (
         (("--parts", "prompt,speed"), "'speed' is not one of prompt, generate, batch, deep, start"),
         (("--rounds", 0), "compare_llama_cpp: --rounds must be at least 1, not 0"),
+        (("--llama-bin", programs / "none"), "none has no llama-bench: cmake --build llama.cpp/build --target llama-b"),
     ):
         with pytest.raises(subprocess.CalledProcessError) as failed:
             run("compare_llama_cpp.py", *common, *args)
