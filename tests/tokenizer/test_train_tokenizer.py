@@ -244,8 +244,8 @@ def test_command_without_json_says_the_numbers(tmp_path: Path, stories: str) -> 
         ("abc", ["--vocab-size", "200"], "--vocab-size is 200; must be over 259"),
         ("abc", ["--coverage", "1.5"], "--coverage is 1.5; must be over 0 and at most 1"),
         ("abc", ["--max-piece", "0"], "--max-piece is 0; must be 1 to 512"),
-        ("\n\n", [], "hold no text"),
-        ("", [], "hold no text"),
+        ("\n\n", [], "there is no text in "),
+        ("", [], "there is no text in "),
     ],
 )
 def test_mistakes_get_a_clear_line(tmp_path: Path, text: str, args: list[str], problem: str) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, fields, replace
 from pathlib import Path
+from shlex import quote
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -128,12 +129,14 @@ def train(
             console.print(_summary(job, group), highlight=False, soft_wrap=True)
             with RunReport(folder, console, s.steps, job.state.step, s.log_every).shown() as report:
                 state = run(job, group, report, stop)
-    best = folder / BEST
+    best = quote(str(folder / BEST))
     if as_json:
         click.echo(json.dumps({"out": out, **asdict(state), "settings": asdict(s)}))
     elif state.step < s.steps and not 0 < s.patience <= state.n_worse:
         console.print(
-            f"stopped after step {state.step}; go on: gristmill train -o {out} --resume", markup=False, soft_wrap=True
+            f"stopped after step {state.step}; go on: gristmill train -o {quote(str(out))} --resume",
+            markup=False,
+            soft_wrap=True,
         )
     else:
         console.print(

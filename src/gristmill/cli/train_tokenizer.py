@@ -70,7 +70,7 @@ def train_tokenizer(
     with _bar("reading") as report:
         words = count_words(groups, separator, threads=threads or default_threads(), report=report)
     if not words.n_words:
-        raise ValueError(f"{', '.join(files)}: hold no text")
+        raise ValueError(f"there is no text in {', '.join(files)}")
     with _bar("merging") as report:
         vocabulary = train(words, settings, report)
     seconds = time.perf_counter() - started
