@@ -286,7 +286,10 @@ def _items(field: str, given: Iterable[Any] | None) -> Iterable[Any]:
 
 
 def _ids(field: str, given: Iterable[Any] | None) -> tuple[int, ...]:
-    return tuple(_whole(field, i, 0, 2**31 - 1) for i in _items(field, given))
+    ids = tuple(_items(field, given))
+    if ids and {*map(type, ids)} == {int} and min(ids) >= 0 and max(ids) < 2**31:  # as nearly all, perhaps very many
+        return ids
+    return tuple(_whole(field, i, 0, 2**31 - 1) for i in ids)
 
 
 def _texts(field: str, given: str | Iterable[str] | None) -> tuple[str, ...]:

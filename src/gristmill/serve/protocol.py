@@ -13,7 +13,7 @@ MAX_STOPS: Final = 32
 """Each is looked for in all that an answer may still be, on the thread that answers everybody."""
 MAX_STOP_LENGTH: Final = 256
 MAX_BIASES: Final = 1024
-MAX_ALLOWED: Final = 1 << 18
+MAX_ALLOWED: Final = 1 << 16
 MAX_BAD_WORDS: Final = 128
 MAX_PROMPTS: Final = 1024
 MAX_INPUTS: Final = 2048
