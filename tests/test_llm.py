@@ -193,6 +193,26 @@ def test_what_ends_an_answer_is_shown_where_it_is_wanted(tmp_path: Path) -> None
             assert "".join(llm.stream(prompt, params)) == text
 
 
+def test_special_tokens_of_a_prompt(llm: LLM, caplog: pytest.LogCaptureFixture) -> None:
+    """Plain text, of which it warns once, unless the text is said to be a template's, which may have BOS already."""
+    tokenizer = llm.tokenizer
+    assert tokenizer.bos_id is not None
+    bos, end = tokenizer.token_text(tokenizer.bos_id), tokenizer.token_text(tokenizer.eos_ids[0])
+    assert llm.encode(f"a{end}b", parse_special=True).count(tokenizer.eos_ids[0]) == 1
+    parsed = tokenizer.encode(f"{bos}ab{end}", add_special=False, parse_special=True)
+    assert llm.encode(f"{bos}ab{end}", parse_special=True) == parsed
+    assert llm.encode("ab", parse_special=True) == llm.encode("ab")
+    assert not caplog.records
+    with LLM(llm.model_path, threads=1) as own:  # which has not warned yet
+        for _ in range(2):
+            (output,) = own.generate(f"ab{end}", SamplingParams(max_tokens=1))
+            assert tokenizer.eos_ids[0] not in output.prompt_token_ids
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{end!r} in a prompt is plain text and not the special token: use chat (--chat) for conversations, and"
+        " LLM.encode(text, parse_special=True) for what a template has rendered"
+    ]
+
+
 def test_special_tokens_are_text_where_they_are_wanted(llm: LLM) -> None:
     (end, *_) = llm.tokenizer.eos_ids
     name = llm.tokenizer.token_text(end)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -27,6 +28,7 @@ from gristmill.engine.draft_model import check_draft
 from gristmill.engine.drafts import LONGEST
 from gristmill.engine.engine import Engine, EngineSettings
 from gristmill.engine.runner import REPLAY
+from gristmill.formats.checkpoint import shown
 from gristmill.formats.open import open_checkpoint
 from gristmill.formats.qtypes import quantize_type
 from gristmill.hub.names import as_name
@@ -61,6 +63,7 @@ if TYPE_CHECKING:  # what chats and grammars need is imported by the first, so t
     from gristmill.engine.guide import GuideCompiler
 
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 
 DEFAULT_CONTEXT = 8192
 """Context where none is asked for and the model allows as much."""
@@ -184,6 +187,7 @@ class LLM:
         self.model_name = name_of(model, path)
         self.config: ModelConfig = config
         self._advice = Advice.of(checkpoint)
+        self._warned = False  # of special tokens in a prompt's text
         self._eos_ids = self._text.eos_ids
         settings = EngineSettings(
             context,
@@ -247,14 +251,23 @@ class LLM:
             with suppress(MemoryError, OSError):  # whoever needs the weights will be told
                 packed.result()
 
-    def encode(self, prompt: Prompt) -> list[int]:
+    def encode(self, prompt: Prompt, *, parse_special: bool = False) -> list[int]:
         """Ids of a prompt, with BOS where the model wants it; ids are taken as they are. ValueError for neither.
 
-        Special tokens in a text are plain text, as in every prompt. Ids of what a template has rendered:
-        `llm.tokenizer.encode(text, add_special=False, parse_special=True)`.
+        parse_special  special tokens that the text spells become those tokens, and a BOS that it begins with is not put
+                       there again: for what a template has rendered, and never for what users write. Otherwise they are
+                       plain text, as in every prompt, which a warning says once
         """
         given = as_prompt(prompt, "the prompt")
-        return self.tokenizer.encode(given) if isinstance(given, str) else given
+        if not isinstance(given, str):
+            return given
+        tokenizer = self.tokenizer
+        if not parse_special:
+            self._warn_of_special(given)
+            return tokenizer.encode(given)
+        bos = tokenizer.token_text(tokenizer.bos_id) if tokenizer.bos_id is not None else ""
+        begun = bool(bos) and given.startswith(bos)
+        return tokenizer.encode(given, add_special=not begun, parse_special=True)
 
     def generate(
         self,
@@ -266,8 +279,8 @@ class LLM:
         """Answer one prompt or several (text or ids), with one SamplingParams for all or one for each, in order.
 
         All run together, as far as max_sequences and the cache allow; none changes another's answer.
-        Special tokens in a prompt's text are plain text: use `chat`, or give ids of what a template has rendered, made
-        as `encode` says.
+        Special tokens in a prompt's text are plain text: use `chat`, or for what a template has rendered
+        `encode(text, parse_special=True)`.
         """
         return _wait_for(self._submit_all(prompts, sampling_params, priority))
 
@@ -511,6 +524,18 @@ class LLM:
     def _bad_ids(self) -> Callable[[str], list[tuple[int, ...]]] | None:
         tokenizer = self._text.found
         return None if tokenizer is None else partial(ids_of_word, tokenizer)
+
+    def _warn_of_special(self, text: str) -> None:
+        if self._warned:
+            return
+        found = next((special for special in self.tokenizer.special_ids if special in text), None)
+        if found is not None:
+            self._warned = True
+            _log.warning(
+                "%s in a prompt is plain text and not the special token: use chat (--chat) for conversations, and"
+                " LLM.encode(text, parse_special=True) for what a template has rendered",
+                shown(found),
+            )
 
     def _submit_all(
         self,

@@ -119,7 +119,7 @@ def perplexity(
         )
         stack.enter_context(llm)
         bos_id = llm.tokenizer.bos_id if llm.tokenizer.adds_bos else None
-        windows = cut(llm.encode(text), bos_id, context or min(_WINDOW, llm.max_context), stride, chunks)
+        windows = cut(llm.tokenizer.encode(text), bos_id, context or min(_WINDOW, llm.max_context), stride, chunks)
         show = stack.enter_context(_progress(len(windows.tokens)))
         pool = stack.enter_context(ThreadPoolExecutor(threads or default_threads()))
         started = time.perf_counter()
