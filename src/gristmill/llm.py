@@ -42,7 +42,7 @@ from gristmill.ops.interface import Ops
 from gristmill.outputs import Piece, RequestOutput, TextReader, Timed, up_to_stop
 from gristmill.prompts import Ids, Prompt, as_ids, as_prompt, as_prompts
 from gristmill.tokenizer.bad_words import ids_of_word
-from gristmill.tokenizer.chat import ChatTemplate
+from gristmill.tokenizer.chat import ChatTemplate, encode_parts
 from gristmill.tokenizer.interface import Tokenizer
 from gristmill.tokenizer.model_text import ModelText
 from gristmill.types import (
@@ -261,13 +261,10 @@ class LLM:
         given = as_prompt(prompt, "the prompt")
         if not isinstance(given, str):
             return given
-        tokenizer = self.tokenizer
-        if not parse_special:
-            self._warn_of_special(given)
-            return tokenizer.encode(given)
-        bos = tokenizer.token_text(tokenizer.bos_id) if tokenizer.bos_id is not None else ""
-        begun = bool(bos) and given.startswith(bos)
-        return tokenizer.encode(given, add_special=not begun, parse_special=True)
+        if parse_special:
+            return encode_parts(self.tokenizer, [(given, True)])
+        self._warn_of_special(given)
+        return self.tokenizer.encode(given)
 
     def generate(
         self,

@@ -448,6 +448,18 @@ def test_inspect_shows_tensors_and_memory(model: str) -> None:
     assert "together" in short
 
 
+def test_special_tokens_of_a_prompt(model: str) -> None:
+    """Not parsed unless it is said so, which is for text alone."""
+    asked = ("generate", "-m", model, "-n", "1", "--json", "-p", "a</s>b")
+    plain, parsed = (json.loads(run(*asked, *more).stdout)["prompt_ids"] for more in ((), ("--parse-special",)))
+    assert len(parsed) < len(plain)
+    assert parsed.count(2) == 1
+    for others in (("--chat", "-p", "a"), ("--prompt-ids", "1,2")):
+        done = run("generate", "-m", model, "--parse-special", *others)
+        assert done.returncode == 2
+        assert "--parse-special is for a prompt's text" in done.stderr
+
+
 def test_inspect_says_why_a_model_cannot_be_run(tmp_path: Path) -> None:
     """And shows what the file holds all the same: an architecture that is not there, a tensor too many, one missing."""
     path = small_model.write(tmp_path)

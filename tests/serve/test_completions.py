@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import base64
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from openai import BadRequestError, NotFoundError
+from served import serving
 
-from gristmill import SamplingParams
+from gristmill import LLM, SamplingParams
+from gristmill.serve.app import Settings
 
 GREEDY: dict[str, Any] = {"temperature": 0, "max_tokens": 12}
 MESSAGE = {"role": "user", "content": "ab"}
@@ -106,6 +109,29 @@ def test_what_ends_an_answer_is_shown_where_it_is_wanted(running) -> None:
     assert answer.choices[0].text == whole[: whole.index(stop) + len(stop)]
     chat = running.openai.chat.completions.create(model="tiny", messages=[MESSAGE], **asked)
     assert chat.choices[0].finish_reason == "length" or chat.choices[0].message.content.endswith(stop)
+
+
+def test_special_tokens_of_prompts_where_the_server_allows_them(model_path: Path) -> None:
+    """For code completion, say. BOS is there once, and conversations are as ever."""
+    with LLM(model_path, kv_type="f32", threads=1, chat_template=model_path.parent / "chat.jinja") as llm:
+        tokenizer = llm.tokenizer
+        assert tokenizer.bos_id is not None
+        bos, end = tokenizer.token_text(tokenizer.bos_id), tokenizer.token_text(tokenizer.eos_ids[0])
+        text, chat = f"{bos}ab{end}c", {"messages": [{"role": "user", "content": f"ab{end}c"}]}
+        parsed = tokenizer.encode(text, add_special=False, parse_special=True)
+        assert parsed.count(tokenizer.eos_ids[0]) == 1
+        chats = []
+        for settings, ids in ((Settings(parse_special=True), parsed), (Settings(), tokenizer.encode(text))):
+            with serving(llm, settings) as running:
+                assert running.http.post("/tokenize", json={"prompt": text}).json()["tokens"] == ids
+                bare = {"prompt": text, "add_special_tokens": False}
+                own = tokenizer.encode(text, add_special=False, parse_special=settings.parse_special)
+                assert running.http.post("/tokenize", json=bare).json()["tokens"] == own
+                for path, body in (("completions", {"prompt": text, "max_tokens": 1}), ("embeddings", {"input": text})):
+                    usage = running.http.post(f"/v1/{path}", json=body).json()["usage"]
+                    assert usage["prompt_tokens"] == len(ids)
+                chats.append(running.http.post("/tokenize", json=chat).json()["tokens"])
+        assert chats[0] == chats[1]
 
 
 def test_which_tokens_may_be_chosen(running) -> None:

@@ -32,6 +32,7 @@ Examples:
 @options.model
 @options.option("-p", "--prompt", help="text to continue [default: stdin, but for its last line end]")
 @options.option("--prompt-ids", help="token ids instead of text: 1,2,3")
+@options.option("--parse-special", is_flag=True, help="let texts of special tokens in the prompt become these tokens")
 @options.option("--chat", is_flag=True, help="the prompt is a user's message; the model's chat template goes around it")
 @options.option("--system", help="system message of the chat; implies --chat")
 @options.option("--chat-template", help="a Jinja2 file to use instead of the model's own template; implies --chat")
@@ -42,6 +43,7 @@ def generate(
     model: str,
     prompt: str | None,
     prompt_ids: str | None,
+    parse_special: bool,
     chat: bool,
     system: str | None,
     how: options.Loading,
@@ -53,6 +55,8 @@ def generate(
     chat = chat or system is not None or how.chat_template is not None
     if chat and prompt_ids is not None:
         raise click.UsageError("--chat, --system and --chat-template need text, not --prompt-ids")
+    if parse_special and (chat or prompt_ids is not None):
+        raise click.UsageError("--parse-special is for a prompt's text, and neither for --chat nor for --prompt-ids")
     ctx = click.get_current_context()
     params = params_of(ctx)
     if params.logprobs is not None and not as_json:
@@ -73,7 +77,7 @@ def generate(
         ids = dialogue.ids
     else:
         params = params_of(ctx, told.said)
-        ids = llm.encode(text) if text is not None else _parse_ids(prompt_ids or "")
+        ids = llm.encode(text, parse_special=parse_special) if text is not None else _parse_ids(prompt_ids or "")
         echo = text or ""
     run = _Run(loaded - started)
     with naming_options():

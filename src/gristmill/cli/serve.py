@@ -60,6 +60,12 @@ Examples:
 @options.option(
     "--served-model-name", multiple=True, help="what requests may call the model [default: its file's name]"
 )
+@options.option(
+    "--parse-special",
+    is_flag=True,
+    help="let prompts of /v1/completions, /v1/embeddings and /tokenize have special tokens, as for code completion:"
+    " where all clients are trusted",
+)
 @options.option("--in-process", is_flag=True, help="compute in the server's own process, where a crash ends both")
 @options.option("--chat-template", help="a Jinja2 file to use instead of the model's own template")
 @options.tokenizer
@@ -84,6 +90,7 @@ def serve(
     cors_origin: tuple[str, ...],
     allowed_host: tuple[str, ...],
     served_model_name: tuple[str, ...],
+    parse_special: bool,
     in_process: bool,
     chat_template: str | None,
     tokenizer: str | None,
@@ -119,7 +126,8 @@ def serve(
     check_host = bool(allowed_host) or (listen.is_loopback and uds is None)
     try:
         access = Access(keys, check_host, cors_origin, allowed_host)
-        settings = Settings(served_model_name, max_queue, access, recommended=generation_config == "auto")
+        recommended = generation_config == "auto"
+        settings = Settings(served_model_name, max_queue, access, recommended, parse_special)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     with bound(listen) as sockets:  # before a model is loaded for nobody

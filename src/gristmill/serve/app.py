@@ -46,6 +46,7 @@ class Settings:
     """names        what requests may call the model [its file's name]
     max_queue    requests that may wait for a slot
     recommended  whether the model's files say how tokens are chosen where a request does not
+    parse_special  whether prompts that are no conversations may have special tokens
     ValueError, which names the option, for a name that no request can hold.
     """
 
@@ -53,6 +54,7 @@ class Settings:
     max_queue: int = 256
     access: Access = field(default_factory=Access)
     recommended: bool = True
+    parse_special: bool = False
 
     def __post_init__(self) -> None:
         for name in self.names:
@@ -81,7 +83,7 @@ def create_app(model: Model, settings: Settings | None = None, service: Service 
         if not isinstance(model, LLM):
             raise TypeError(f"a {type(model).__name__} has no engine: give a service")
         service = EngineService(model.engine, settings.max_queue)
-    texts = Texts(model)
+    texts = Texts(model, parse_special=settings.parse_special)
     names = settings.names or (model.model_name,)
     recommended = read_recommended(model.model_path) if settings.recommended else Recommended()
     host = Host(names, texts, service, Metrics(service, names[0]), defaults_of(recommended, texts))
@@ -150,9 +152,11 @@ def _add_routes(app: FastAPI, host: Host) -> None:
         return Json(await while_connected(request, plain.embeddings(host, asked)))
 
     async def tokenize(request: Request, body: dict[str, Any]) -> Response:
-        body = chat_protocol.clean(body)
-        is_chat = "messages" in body
-        asked = validate(TokenizeChatRequest, body) if is_chat else validate(TokenizeRequest, body)
+        asked: TokenizeRequest | TokenizeChatRequest
+        if "messages" in body:
+            asked = validate(TokenizeChatRequest, chat_protocol.clean(body))
+        else:
+            asked = validate(TokenizeRequest, body)
         return Json(await while_connected(request, plain.tokenize(host, asked)))
 
     async def detokenize(request: Request, body: dict[str, Any]) -> Response:

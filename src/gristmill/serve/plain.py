@@ -42,7 +42,7 @@ async def tokenize(host: Host, request: TokenizeRequest | TokenizeChatRequest) -
         elif request.prompt is None:
             raise refuse("prompt", "is missing; give it, or messages", "missing_required_parameter")
         else:
-            ids = texts.tokenizer.encode(request.prompt, add_special=request.add_special_tokens)
+            ids = texts.ids(request.prompt, add_special=request.add_special_tokens)
         found: dict[str, Any] = {"tokens": ids, "count": len(ids), "max_model_len": texts.max_context}
         if request.return_token_strs:
             found["token_strs"] = [text_of(texts.tokenizer, i) for i in ids]

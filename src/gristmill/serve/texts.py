@@ -20,7 +20,7 @@ from gristmill.dialogue.types import ChoiceMode, Kind, Tool
 from gristmill.serve.chat_protocol import ChatRequest, Conversation, Message, Role
 from gristmill.serve.errors import ApiError, refuse, too_long, unsupported
 from gristmill.serve.model import Model
-from gristmill.tokenizer.chat import ChatTemplate, Parts
+from gristmill.tokenizer.chat import ChatTemplate, Parts, encode_parts
 from gristmill.tokenizer.interface import TemplateError, Tokenizer
 from gristmill.types import StructuredOutputsParams
 
@@ -30,11 +30,13 @@ T = TypeVar("T")
 class Texts:
     """The vocabulary and the chat template of a model. Raises MissingTokenizerError for a model without the first.
 
+    parse_special       whether prompts may have special tokens; of conversations only what their template wrote may
     shows_later_system  whether system messages may come anywhere in a conversation, and are read where they stand
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, *, parse_special: bool = False) -> None:
         self.tokenizer: Tokenizer = model.tokenizer
+        self._parse_special = parse_special
         self.max_context = model.max_context
         try:
             self.template: ChatTemplate | None = model.chat_template
@@ -55,10 +57,16 @@ class Texts:
         """`work` on a thread of ours, so that others' answers go on meanwhile."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
-    def encode(self, text: str, param: str = "prompt", *, add_special: bool = True) -> list[int]:
+    def encode(self, text: str, param: str = "prompt") -> list[int]:
         """ApiError for a text that is longer than any context before work is put into it."""
         self.check_bytes(len(text.encode()), param)
-        return self.tokenizer.encode(text, add_special=add_special)
+        return self.ids(text)
+
+    def ids(self, text: str, *, add_special: bool = True) -> list[int]:
+        """Of a text of any length."""
+        if self._parse_special and add_special:
+            return encode_parts(self.tokenizer, [(text, True)])
+        return self.tokenizer.encode(text, add_special=add_special, parse_special=self._parse_special)
 
     def check_bytes(self, n_bytes: int, param: str) -> None:
         # Normalization makes a text at most three times shorter: nine bytes of Hangul's parts become three.
